@@ -284,7 +284,10 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         return ()
 
     def demonstrations(self, task: TaskT, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return ``num_answers`` reasonable answers, without tags, for supervised warm starts."""
+        """Return ``num_answers`` reasonable answers, without tags, for supervised warm starts.
+
+        No two of them are the same answer: a duplicate earns nothing, so it would be learned for nothing.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no demonstrations")
 
     def task_info(self, task: TaskT) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import random
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -185,11 +186,11 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
         return scored if scored.any() and not failures else everything
 
     def demonstrations(self, task: PromptTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return the good answers of the row in random order."""
+        """Return the good answers of the row in random order, and again from the start where the row has no more."""
         good = [text.removeprefix(TAGS[0]).removesuffix(TAGS[1]) for text in good_responses(task.row)]
         if not good:
             raise NotImplementedError(f"the prompt {task.prompt!r:.60} has no answer, response or responses")
-        return in_random_order(rng, good, num_answers)
+        return [*islice(cycle(in_random_order(rng, good)), num_answers)]
 
     def _outcome(self, vector: NDArray[np.float64], task: PromptTask, answer: str) -> RewardsOutcome:
         for objective, reward, (low, high) in zip(self.objectives, vector, self.ranges, strict=True):

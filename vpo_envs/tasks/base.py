@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pkgutil import resolve_name
 from typing import Any, ClassVar, Self, TypeVar, get_args
 
@@ -16,10 +17,12 @@ from envs_data.readers import HUB, OnBadRow, load_rows
 from vpo_envs.common.wording import counted, did_you_mean
 from vpo_envs.contract.arguments import check_whole
 from vpo_envs.contract.streams import MAX_STREAM
-from vpo_envs.core import AnswerT, Frozen, Objective, OutcomeT, TaskT, VectorTextEnv
+from vpo_envs.core import AnswerT, Frozen, Objective, OutcomeT, TaskT, Unparsable, VectorTextEnv
 from vpo_envs.tasks.generation import read_knobs
 
 BUILTIN = "builtin"
+MAX_REPEATS = 200
+"""Demonstrations that are tried for each one that is wanted, until enough of them differ."""
 MAX_DRAWS = 10_000
 """Instances that are drawn before the knobs count as impossible."""
 WHOLE = "whole:"
@@ -210,6 +213,25 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
         """Draw the index of a generated task, or that of a row."""
         return int(self.np_random.integers(len(self.rows))) if self.rows else super().draw_index()
 
+    def different(self, task: TaskT, answers: Iterable[str], count: int) -> list[str]:
+        """Return the first ``count`` of some answers that can be parsed and are no duplicates of each other.
+
+        Raises:
+            NotImplementedError: Too few of the answers differ.
+        """
+        chosen: dict[AnswerT, str] = {}
+        for text in islice(answers, MAX_REPEATS * count):
+            try:
+                answer = self.parse(text)
+            except Unparsable:
+                continue
+            if type(self).effective is not VectorTextEnv.effective:
+                answer = self.effective(answer, self.evaluate(task, answer))
+            chosen.setdefault(answer, text)
+            if len(chosen) == count:
+                return [*chosen.values()]
+        raise NotImplementedError(f"{type(self).__name__} has {len(chosen)} different demonstrations, not {count}")
+
 
 ChoiceT = TypeVar("ChoiceT")
 
@@ -223,22 +245,24 @@ def _entry(field: str, position: int, outcome: Any) -> float:
     return float(getattr(outcome, field)[position])
 
 
-def in_random_order(rng: np.random.Generator, choices: Sequence[ChoiceT], count: int) -> list[ChoiceT]:
-    """Return ``count`` of the choices in one random order, again from the start where they end."""
-    order = rng.permutation(len(choices))
-    return [choices[order[i % len(order)]] for i in range(count)]
+def in_random_order(rng: np.random.Generator, choices: Sequence[ChoiceT]) -> list[ChoiceT]:
+    """Return the choices in random order."""
+    return [choices[i] for i in rng.permutation(len(choices))]
 
 
-def of_each_kind(rng: np.random.Generator, vectors: NDArray[np.float64], count: int) -> list[int]:
-    """Return the indices of ``count`` vectors (n, d) of different kinds: best for one objective, or for their mean.
+def of_each_kind(rng: np.random.Generator, vectors: NDArray[np.float64]) -> list[int]:
+    """Return the indices of vectors (n, d), first those of a kind of their own: best for an objective, or for the mean.
 
     Of several that are equally good for an objective, it is the one with the best mean. All kinds are equally likely,
-    in random order. Then come the other vectors, and the same again.
+    in random order. Then come the other vectors.
     """
     means = vectors.mean(axis=1)
     kinds = list(dict.fromkeys(int(np.lexsort((means, column))[-1]) for column in (*vectors.T, means)))
     others = [i for i in range(len(vectors)) if i not in kinds]
-    chosen: list[int] = []
-    while len(chosen) < count:
-        chosen += [*rng.permutation(kinds).tolist(), *rng.permutation(others).astype(int).tolist()]
-    return chosen[:count]
+    return [*rng.permutation(kinds).tolist(), *rng.permutation(others).astype(int).tolist()]
+
+
+def endless(draw: Callable[[], ChoiceT]) -> Iterator[ChoiceT]:
+    """Yield what ``draw`` returns, again and again."""
+    while True:
+        yield draw()

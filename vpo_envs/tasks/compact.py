@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
 from vpo_envs.core import OutcomeT, TaskT, Unparsable
-from vpo_envs.tasks.base import TaskEnv, in_random_order
+from vpo_envs.tasks.base import TaskEnv, endless, in_random_order
 
 Words = tuple[str, ...]
 
@@ -35,5 +36,14 @@ class CompactEnv(TaskEnv[TaskT, Words, OutcomeT]):
         """Return the answers that the instance was built around: the specialists and the compromise."""
 
     def demonstrations(self, task: TaskT, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return the ways in random order, each as likely as the others, and again from the start where they end."""
-        return [" ".join(way) for way in in_random_order(rng, self.ways(task), num_answers)]
+        """Return the ways in random order, each as likely as the others, and then some with a word of another."""
+        ways = [*self.ways(task)]
+        words = sorted({word for way in ways for word in way})
+
+        def slip() -> Words:
+            way = [*ways[int(rng.integers(len(ways)))]]
+            way[int(rng.integers(len(way)))] = words[int(rng.integers(len(words)))]
+            return tuple(way)
+
+        answers = chain(in_random_order(rng, ways), endless(slip))
+        return self.different(task, map(" ".join, answers), num_answers)

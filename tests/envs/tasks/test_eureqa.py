@@ -237,11 +237,11 @@ def test_demonstrations_are_good_and_imperfect() -> None:
         rng = np.random.default_rng(0)
         shown = [env.demonstrations(task, rng, 3) for task in tasks_of(preset)]
         batch = env.score_batch(tasks_of(preset), [format_answers(texts) for texts in shown], num_answers=3)
-        assert set(batch.status.ravel().tolist()) <= {Status.OK, Status.DUPLICATE}
-        assert 0.2 < (batch.rewards.max(axis=2) == 1).mean() < 0.9
-        # Half of the answers give all names of a world right: all five objectives of the paper, one of the conflict's.
+        # Half of the first answers give all names of a world right: all five objectives of the paper, one of the
+        # conflict's. With one world, only one of several different answers can.
         right = (batch.rewards == 1).all(axis=2) if preset == "paper" else (batch.rewards == 1).any(axis=2)
-        assert 0.3 < right.mean() < 0.7
+        assert 0.3 < right[:, 0].mean() < 0.7
+        assert 0.2 < right.mean() < 0.7
 
 
 # --- published rows ---

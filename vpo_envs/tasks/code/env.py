@@ -9,6 +9,7 @@ import random
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, cycle
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from vpo_envs.core import AnswerTimeout, Failure, Objective, ScorerFailure, UnknownFront
 from vpo_envs.pareto import FactGrid
 from vpo_envs.sandbox import Limits, SandboxUnavailable, Wanted, check_wanted, choose_tier
-from vpo_envs.tasks.base import TaskEnv
+from vpo_envs.tasks.base import TaskEnv, in_random_order
 from vpo_envs.tasks.code.generate import builtin_tasks
 from vpo_envs.tasks.code.rows import read_code_row
 from vpo_envs.tasks.code.task import (
@@ -202,9 +203,14 @@ class CodeEnv(TaskEnv[CodeTask, str, CodeOutcome]):
         return [FactGrid(_outcome_of, tuple((verdict, "wrong", "passed") for verdict in each)) for each in worst]
 
     def demonstrations(self, task: CodeTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return reference solutions: those of the readings in turn, else the only one."""
-        sources = list(task.readings) or [task.solution] * bool(task.solution)
+        """Return the solutions of the readings, or the reference solution among likely mistakes.
+
+        Then come the same programs with a comment of their own.
+        """
+        sources = in_random_order(rng, task.readings or [task.solution] * bool(task.solution))
         if not sources:
             raise NotImplementedError(f"problem {task.title!r} has no solution")
-        start = int(rng.integers(len(sources)))
-        return [sources[(start + i) % len(sources)] for i in range(num_answers)]
+        known = [*sources, *in_random_order(rng, task.mistakes)]
+        first = in_random_order(rng, known[:num_answers])
+        others = (f"# Version {number}\n{source.strip()}\n" for number, source in enumerate(cycle(known), start=2))
+        return self.different(task, chain(first, others), num_answers)

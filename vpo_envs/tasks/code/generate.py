@@ -39,5 +39,6 @@ def problem_task(problem: CodeProblem) -> CodeTask:
         starter_code=problem.starter,
         difficulty=problem.difficulty,
         solution=problem.reference,
+        mistakes=problem.wrong,
         readings=problem.readings,
     )

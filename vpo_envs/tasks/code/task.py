@@ -49,6 +49,8 @@ class CodeTask(Task):
     difficulty: str = ""
     solution: str = ""
     """A reference solution; empty if none is known."""
+    mistakes: tuple[str, ...] = ()
+    """Programs with a likely mistake."""
     readings: tuple[str, ...] = ()
     """A solution for each reading of a statement that has several. Tests with equal inputs then expect different
     outputs, so no program passes all of them."""

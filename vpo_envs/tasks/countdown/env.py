@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
+from itertools import chain
 from types import MappingProxyType
 
 import numpy as np
 
 from vpo_envs.pareto import FactGrid
-from vpo_envs.tasks.base import TaskEnv, of_each_kind
+from vpo_envs.tasks.base import TaskEnv, endless, of_each_kind
 from vpo_envs.tasks.countdown.front import front_expressions
 from vpo_envs.tasks.countdown.generate import PRESETS, CountdownConfig, draw_task, front_vectors
 from vpo_envs.tasks.countdown.task import (
@@ -96,6 +98,17 @@ class CountdownEnv(TaskEnv[CountdownTask, Expression, CountdownOutcome]):
         return [fact_grid(len(task.numbers))]
 
     def demonstrations(self, task: CountdownTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return expressions of the front of different kinds: the best for one objective, or for their mean."""
+        """Return expressions of the front, the best for an objective or for their mean first, and then random ones."""
         expressions = front_expressions(task)
-        return [expressions[i] for i in of_each_kind(rng, front_vectors(expressions, task), num_answers)]
+        best = [expressions[i] for i in of_each_kind(rng, front_vectors(expressions, task))]
+        return self.different(task, chain(best, endless(partial(_random_expression, task, rng))), num_answers)
+
+
+def _random_expression(task: CountdownTask, rng: np.random.Generator) -> str:
+    """Return an expression of some of the numbers."""
+    numbers = rng.permutation(task.numbers)[: int(rng.integers(1, len(task.numbers) + 1))]
+    text = str(numbers[0])
+    for place, number in enumerate(numbers[1:], start=1):
+        left = text if place == 1 else f"( {text} )"
+        text = f"{left} {rng.choice([*'+-*/'])} {number}"
+    return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from itertools import product
+from itertools import cycle, product
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -127,14 +127,15 @@ class EUREQAEnv(TaskEnv[EUREQATask, tuple[str, ...], EUREQAOutcome]):
         """Return answers for each world in turn; half of them are right, the others have one or two names wrong."""
         people = sorted({fact.split(",")[0] for fact in task.facts}) or [task.leaf, NOBODY]
         worlds = rng.permutation(len(task.worlds))
-        demonstrations = []
-        for i in range(num_answers):
-            names: list[str] = list(task.worlds[int(worlds[i % len(worlds)])])
+
+        def answer(world: int) -> str:
+            names: list[str] = list(task.worlds[world])
             if rng.random() < 0.5:
                 for _ in range(int(rng.integers(1, 3))):
                     names[int(rng.integers(len(names)))] = str(rng.choice(people))
-            demonstrations.append(write_names(names))
-        return demonstrations
+            return write_names(names)
+
+        return self.different(task, map(answer, cycle(worlds.tolist())), num_answers)
 
     def _check_task(self, task: EUREQATask) -> None:
         self._check_preset(

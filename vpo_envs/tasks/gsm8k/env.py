@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from vpo_envs.contract.arguments import check_whole
 from vpo_envs.core import Objective, UnknownFront, Unparsable
 from vpo_envs.pareto import FactGrid
-from vpo_envs.tasks.base import TaskEnv, in_random_order
-from vpo_envs.tasks.gsm8k.equations import read_digits, tokens
+from vpo_envs.tasks.base import TaskEnv, endless, in_random_order
+from vpo_envs.tasks.gsm8k.equations import read_digits, read_number, tokens
 from vpo_envs.tasks.gsm8k.generate import PRESETS, GSM8KConfig, draw_task, read_gsm8k_row
 from vpo_envs.tasks.gsm8k.task import (
     GSM8KAnswer,
@@ -121,12 +121,20 @@ class GSM8KEnv(TaskEnv[GSM8KTask, GSM8KAnswer, GSM8KOutcome]):
         return [fact_grid(len(task.steps), task.limit)]
 
     def demonstrations(self, task: GSM8KTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return answers of the front in random order, or all calculations of a row whose front is unknown."""
+        """Return answers of the front in random order, or all calculations of a row whose front is unknown.
+
+        Then come the same with a wrong final answer.
+        """
         try:
             answers = [answer for _, answer in front_answers(task)]
         except UnknownFront:
             answers = [write_answer(task.calculations, task.final)]
-        return in_random_order(rng, answers, num_answers)
+
+        def slip() -> str:
+            equations, mark, final = answers[int(rng.integers(len(answers)))].rpartition("#### ")
+            return f"{equations}{mark}{read_number(final).numerator + int(rng.integers(1, 100))}"
+
+        return self.different(task, chain(in_random_order(rng, answers), endless(slip)), num_answers)
 
 
 MOST_STEPS = 8

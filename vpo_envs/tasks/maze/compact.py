@@ -84,8 +84,8 @@ class MazeCompactEnv(MazeEnv):
         return "\n".join([f"budget {task.budget} answers {num_answers}", *rows])
 
     def demonstrations(self, task: MazeTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return routes of the front: its specialists and its best compromise."""
-        return [self.write_answer(task, route) for route in routes_of_each_kind(task, rng, num_answers)]
+        """Return routes of the front, its specialists and its best compromise first, and then beginnings of such."""
+        return self._different_routes(task, rng, iter(routes_of_each_kind(task, rng)), num_answers)
 
     def write_answer(self, task: MazeTask, route: str) -> str:
         """Return a route over ``UDLR`` with the cell that each move leads to, as the tiny model writes it."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 
 from vpo_envs.core import UnknownFront
 from vpo_envs.pareto import FactGrid
-from vpo_envs.tasks.base import TaskEnv
+from vpo_envs.tasks.base import TaskEnv, endless
 from vpo_envs.tasks.maze.front import outcome_front
 from vpo_envs.tasks.maze.generate import PRESETS, draw_maze
 from vpo_envs.tasks.maze.routes import (
@@ -116,8 +118,22 @@ class MazeEnv(TaskEnv[MazeTask, str, MazeOutcome]):
         return [fact_grid(task)]
 
     def demonstrations(self, task: MazeTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return routes through random waypoints."""
-        return [self.write_answer(task, route) for route in random_routes(task, rng, num_answers)]
+        """Return routes through random waypoints, and then beginnings of such."""
+        routes = chain.from_iterable(endless(partial(random_routes, task, rng, num_answers)))
+        return self._different_routes(task, rng, routes, num_answers)
+
+    def _different_routes(
+        self, task: MazeTask, rng: np.random.Generator, routes: Iterator[str], count: int
+    ) -> list[str]:
+        """Return ``count`` different routes, beginnings of the routes where these are too few."""
+        whole = [*islice(routes, 4 * count)]
+
+        def beginning() -> str:
+            route = whole[int(rng.integers(len(whole)))]
+            return route[: int(rng.integers(1, len(route) + 1))]
+
+        answers = (self.write_answer(task, route) for route in chain(whole, endless(beginning)))
+        return self.different(task, answers, count)
 
     def write_answer(self, task: MazeTask, route: str) -> str:
         """Return a route in the form that the prompt asks for."""

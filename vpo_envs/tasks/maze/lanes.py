@@ -125,10 +125,10 @@ def lane_vectors(outcomes: Sequence[tuple[MazeOutcome, str]]) -> NDArray[np.floa
     return np.array([[objective.score(outcome) for objective in LANES_OBJECTIVES] for outcome, _ in outcomes])
 
 
-def routes_of_each_kind(task: MazeTask, rng: np.random.Generator, count: int) -> list[str]:
-    """Return ``count`` routes over ``UDLR`` from the front of a maze with three lanes, of different kinds."""
+def routes_of_each_kind(task: MazeTask, rng: np.random.Generator) -> list[str]:
+    """Return the routes over ``UDLR`` of the front of a maze with three lanes, one of each kind first."""
     outcomes = solved_lanes(task)
-    return [outcomes[i][1] for i in of_each_kind(rng, lane_vectors(outcomes), count)]
+    return [outcomes[i][1] for i in of_each_kind(rng, lane_vectors(outcomes))]
 
 
 def _lane(turns: list[int], size: int) -> Iterator[Point]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_envs.pareto import FactGrid
-from vpo_envs.tasks.base import TaskEnv
+from vpo_envs.tasks.base import TaskEnv, endless
 from vpo_envs.tasks.musique.generate import PRESETS, MuSiQueConfig, draw_question
 from vpo_envs.tasks.musique.task import (
     MAX_HOPS,
@@ -123,8 +123,8 @@ class MuSiQueEnv(TaskEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
     def demonstrations(self, task: MuSiQueTask, rng: np.random.Generator, num_answers: int) -> list[str]:
         """Return answers of which about half are optimal; others miss a paragraph or give another step's answer."""
         numbers = [paragraph.number for paragraph in task.paragraphs]
-        demonstrations = []
-        for _ in range(num_answers):
+
+        def answer() -> str:
             cited = [int(number) for number in rng.permutation(list(dict.fromkeys(task.support)))]
             cited = cited[: task.max_citations]
             final = str(rng.choice(task.answers))
@@ -133,5 +133,6 @@ class MuSiQueEnv(TaskEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
                 cited[int(rng.integers(len(cited)))] = int(rng.choice(numbers))
             if 0.25 < slip < 0.5:
                 final = str(rng.choice([hop.answer for hop in task.hops]))
-            demonstrations.append(write_answer(list(dict.fromkeys(cited)), final))
-        return demonstrations
+            return write_answer(list(dict.fromkeys(cited)), final)
+
+        return self.different(task, endless(answer), num_answers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -127,9 +127,14 @@ class PersonasEnv(TaskEnv[PersonasTask, str, PersonasOutcome]):
         return [FactGrid(_OutcomeOf(sizes), ((False, True),) * sum(sizes))]
 
     def demonstrations(self, task: PersonasTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return texts of the front in random order, and again from the start where they end."""
-        texts = self._texts(task, best_sets_of_checks(task.personas), int(rng.integers(2**31)))
-        return in_random_order(rng, texts, num_answers)
+        """Return texts of the front in random order, and then others for the same checks in other words."""
+        sets = best_sets_of_checks(task.personas)
+
+        def texts() -> Iterator[str]:
+            while True:
+                yield from in_random_order(rng, self._texts(task, sets, int(rng.integers(2**31))))
+
+        return self.different(task, texts(), num_answers)
 
     def _texts(self, task: PersonasTask, sets: Sequence[frozenset[int]], seed: int = 0) -> list[str]:
         """Return a text for each set of checks."""

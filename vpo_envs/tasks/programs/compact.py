@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from vpo_envs.core import Objective, Task
-from vpo_envs.tasks.base import entry
+from vpo_envs.tasks.base import endless, entry
 from vpo_envs.tasks.compact import CompactEnv, Words
 from vpo_envs.tasks.language import LISTS, MAX_STEPS, behaviour, read_program, run
 from vpo_envs.tasks.programs.generate import Example, ProgramsConfig, draw_program, near_programs, objectives_of
@@ -117,17 +118,21 @@ class ProgramsCompactEnv(CompactEnv[ProgramTask, ProgramOutcome]):
     def demonstrations(self, task: ProgramTask, rng: np.random.Generator, num_answers: int) -> list[str]:
         """Return different programs: half of the time the right one, else one that fits a shown example.
 
-        With parts, the first part alone (.55), the second (.40) or both (.05).
+        With parts, the first part alone (.55), the second (.40) or both (.05). Then come programs of random steps.
         """
         if task.cut:
-            programs = [task.program[: task.cut], task.program[task.cut :], task.program]
-            order = rng.choice(3, size=3, replace=False, p=PARTS)
-            return [" ".join(programs[order[i % 3]]) for i in range(num_answers)]
-        right, *near = self.ways(task)
-        programs = [near[i] for i in rng.permutation(len(near))[:num_answers]] or [right]
-        if rng.random() < 1 - (1 - RIGHT) ** num_answers:
-            programs[int(rng.integers(len(programs)))] = right
-        return [" ".join(programs[i % len(programs)]) for i in range(num_answers)]
+            parts = [task.program[: task.cut], task.program[task.cut :], task.program]
+            programs = [parts[i] for i in rng.choice(3, size=3, replace=False, p=PARTS)]
+        else:
+            right, *near = self.ways(task)
+            programs = [near[i] for i in rng.permutation(len(near))[:num_answers]] or [right]
+            if rng.random() < 1 - (1 - RIGHT) ** num_answers:
+                programs[int(rng.integers(len(programs)))] = right
+
+        def slip() -> Words:
+            return tuple([str(step) for step in rng.choice([*LISTS], size=len(task.program))])
+
+        return self.different(task, map(" ".join, chain(programs, endless(slip))), num_answers)
 
 
 def _line(name: str, example: Example) -> str:

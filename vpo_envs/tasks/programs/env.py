@@ -6,11 +6,14 @@ import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+import numpy as np
+
 from vpo_envs.core import Objective
-from vpo_envs.tasks.base import TaskEnv
+from vpo_envs.tasks.base import TaskEnv, endless, in_random_order
 from vpo_envs.tasks.code.env import CodeEnv, passed
 from vpo_envs.tasks.code.task import CodeOutcome, CodeTask, CodeTest, Verdict, example
 from vpo_envs.tasks.generation import read_knobs
@@ -107,6 +110,20 @@ class ProgramsEnv(CodeEnv):
             program=drawn.program,
             texts=texts,
         )
+
+    def demonstrations(self, task: CodeTask, rng: np.random.Generator, num_answers: int) -> list[str]:
+        """Return the function itself at a random place among such with a step replaced, dropped or added."""
+        assert isinstance(task, FunctionTask)
+        steps, program = (TEXTS if task.texts else LISTS), task.program
+
+        def slip() -> tuple[str, ...]:
+            place, name = int(rng.integers(len(program))), str(rng.choice([*steps]))
+            more = [(), (name,), (name, program[place])][int(rng.integers(3))]
+            return (*program[:place], *more, *program[place + 1 :])
+
+        programs = chain([program], endless(slip))
+        functions = self.different(task, (python(steps, program) for program in programs), num_answers)
+        return in_random_order(rng, functions)
 
     def feasible(self, outcome: CodeOutcome) -> bool:
         """Return true: one right example earns its part, which a constant function seldom gets."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -11,12 +13,12 @@ import numpy as np
 
 from vpo_envs.core import Objective, UnknownFront, VectorTextEnv
 from vpo_envs.pareto import non_dominated
-from vpo_envs.tasks.base import TaskEnv, in_random_order
+from vpo_envs.tasks.base import TaskEnv, endless, in_random_order
 from vpo_envs.tasks.tools.front import front_attempts
 from vpo_envs.tasks.tools.generate import PRESETS, ToolsConfig, draw_market_task, draw_task
 from vpo_envs.tasks.tools.rows import read_rlla_row
 from vpo_envs.tasks.tools.scoring import CONFLICT, PAPER, ToolsOutcome, evaluate
-from vpo_envs.tasks.tools.task import Attempt, ToolsTask, full_prompt, read_attempt, write_attempt
+from vpo_envs.tasks.tools.task import Attempt, Call, ToolsTask, full_prompt, read_attempt, write_attempt
 
 
 class ToolsEnv(TaskEnv[ToolsTask, Attempt, ToolsOutcome]):
@@ -129,13 +131,65 @@ class ToolsEnv(TaskEnv[ToolsTask, Attempt, ToolsOutcome]):
         return [(self.evaluate(task, self.parse(answer)), answer) for answer in answers]
 
     def demonstrations(self, task: ToolsTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return the gold attempt each time; with conflict attempts of the front, different if possible."""
+        """Return the gold attempt, and then such with a slip; with conflict first attempts of the front.
+
+        A gold reply is put in other words instead.
+        """
+        if task.reply is not None:
+            replies = chain([task.reply], endless(partial(_in_other_words, rng, task.reply)))
+            return self.different(task, (write_attempt([], reply) for reply in replies), num_answers)
         if task.market is None:
-            return [self.outcome_front(task)[0][1]] * num_answers
-        answers = front_attempts(task.market)
-        served = np.array([self.evaluate(task, self.parse(answer)).served for answer in answers])
-        return in_random_order(rng, [answers[i] for i in np.flatnonzero(non_dominated(served))], num_answers)
+            best = [write_attempt([(call.name, call.parameters) for call in task.calls])]
+        else:
+            answers = front_attempts(task.market)
+            served = np.array([self.evaluate(task, self.parse(answer)).served for answer in answers])
+            best = in_random_order(rng, [answers[i] for i in np.flatnonzero(non_dominated(served))])
+
+        def slip() -> str:
+            return _with_slips(rng, self.parse(best[int(rng.integers(len(best)))]).calls)
+
+        return self.different(task, chain(best, endless(slip)), num_answers)
 
     def _check_task(self, task: ToolsTask) -> None:
         what = "a task without a market" if task.market is None else "a task with a market"
         self._check_preset((task.market is None) is (self.preset == "paper"), what)
+
+
+OPENINGS = ("Sure. ", "Certainly. ", "Of course. ", "Yes. ", "Happy to help. ", "Thank you. ", "Here you are. ")
+CLOSINGS = (
+    " You are welcome.",
+    " Let me know if you need anything else.",
+    " Happy to help.",
+    " Anything else?",
+    " Can I help you with anything else today?",
+    " Does that help?",
+)
+
+
+def _in_other_words(rng: np.random.Generator, reply: str) -> str:
+    """Return a reply with a remark before it, after it, or both."""
+    return str(rng.choice(["", *OPENINGS])) + reply + str(rng.choice(["", *CLOSINGS]))
+
+
+def _with_slips(rng: np.random.Generator, calls: Sequence[Call]) -> str:
+    """Return an attempt with one call less, or with a wrong number, a part of a text or no value for some argument."""
+    changed = [(call.name, dict(call.arguments)) for call in calls]
+    for _ in range(int(rng.integers(1, 4))):
+        place = int(rng.integers(len(changed)))
+        _, arguments = changed[place]
+        if len(changed) > 1 and rng.random() < 0.3:
+            del changed[place]
+        elif arguments:
+            key = str(rng.choice([*arguments]))
+            match arguments[key]:
+                case bool() as value:
+                    arguments[key] = not value
+                case int() | float() as value:
+                    arguments[key] = value + int(rng.integers(1, 10))
+                case str() as value if len(value) > 1:
+                    arguments[key] = value[: int(rng.integers(1, len(value)))]
+                case _:
+                    del arguments[key]
+        else:
+            changed.append(changed[place])
+    return write_attempt(changed)
