@@ -13,7 +13,10 @@ import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:  # slow to import
+    from pydantic import ValidationError
 
 MOST_LEVELS = 100
 """Deepest nesting."""
@@ -28,13 +31,19 @@ _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 
 
 def parse_json(
-    text: str | bytes, *, any_length: bool = False, unique: bool = False, most_values: int | None = MOST_VALUES
+    text: str | bytes,
+    *,
+    any_length: bool = False,
+    any_float: bool = False,
+    unique: bool = False,
+    most_values: int | None = MOST_VALUES,
 ) -> Any:
     """Parse strict JSON.
 
     Args:
         text: The text, or its bytes in UTF-8.
         any_length: Whether whole numbers may be larger than a float, up to Python's limit on their digits.
+        any_float: Whether NaN and infinities are read, which some configurations of models hold.
         unique: Whether a name that an object gives twice is an error.
         most_values: Most values of the text; ``None`` for a text that the user vouches for.
 
@@ -51,8 +60,8 @@ def parse_json(
     try:
         value = json.loads(
             text,
-            parse_constant=_no_constant,
-            parse_float=_finite,
+            parse_constant=float if any_float else _no_constant,
+            parse_float=float if any_float else _finite,
             parse_int=_digits if any_length else _whole_number,
             object_pairs_hook=_without_repeats if unique else None,
         )
@@ -76,7 +85,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     return value
 
 
-def read_json(path: Path, *, any_length: bool = False, unique: bool = False) -> Any:
+def read_json(path: Path, *, any_float: bool = False, unique: bool = False) -> Any:
     """Read a JSON file; arguments as for :func:`parse_json`.
 
     Raises:
@@ -84,7 +93,7 @@ def read_json(path: Path, *, any_length: bool = False, unique: bool = False) -> 
     """
     text = read_text(path)
     try:
-        return parse_json(text, any_length=any_length, unique=unique)
+        return parse_json(text, any_float=any_float, unique=unique)
     except ValueError as error:
         raise ValueError(f"{str(path)!r} is not valid json: {one_line(error)}") from None
 
@@ -98,9 +107,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ValueError(f"{str(path)!r} is not valid toml: {one_line(error)}") from None
 
 
-def read_object(path: Path, *, unique: bool = False) -> dict[str, Any]:
+def read_object(path: Path, *, any_float: bool = False) -> dict[str, Any]:
     """Read a JSON file that holds an object, with errors as for :func:`read_json`."""
-    value = read_json(path, unique=unique)
+    value = read_json(path, any_float=any_float)
     if not isinstance(value, dict):
         raise ValueError(f"{str(path)!r} must hold a JSON object, not a {type(value).__name__}")
     return value
@@ -114,6 +123,14 @@ def read_text(path: Path) -> str:
         raise ValueError(f"cannot read {str(path)!r}: not UTF-8 text ({error.reason} at byte {error.start})") from None
     except OSError as error:
         raise ValueError(f"cannot read {str(path)!r}: {error.strerror or one_line(error)}") from None
+
+
+def reason_of(error: ValidationError) -> str:
+    """Return the first reason why data do not fit a schema, with the place in them."""
+    first = error.errors(include_url=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{place}: {message[0].lower()}{message[1:]}" if place else message
 
 
 def one_line(error: Exception) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from envs_data.parsing import read_json, read_toml
 from vpo_agent.estimators.choices import BUILT_IN, MOST_ANSWERS_OF_A_SEARCH, SET_SIZE, answers_of, settings_for_search
 from vpo_agent.estimators.weights import WeightSampler
 from vpo_envs.common.imports import FUNCTIONS_ID
@@ -72,6 +72,14 @@ class Run(Task):
     log: Incidental[Log] = _setting(
         "tensorboard", "where rows are shown beside metrics.jsonl: tensorboard, wandb (an extra) or none"
     )
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_folder(cls, value: str | None) -> str | None:
+        if value is not None and (not Path(value).name or "\0" in value or ".." in Path(value).parts):
+            raise ValueError("it must be the name of a folder in runs_dir, without ..")
+        return value
+
     checkpoint_every: Incidental[int] = _setting(50, "steps between checkpoints", ge=1)
     keep_checkpoints: Incidental[int] = _setting(2, "number of newest checkpoints to keep", ge=1)
 
@@ -470,24 +478,9 @@ def read_values(path: Path) -> dict[str, Any]:
     kind = path.suffix.lstrip(".").lower()
     if kind not in ("toml", "json"):
         raise ValueError(f"{str(path)!r} is not named as TOML or JSON: end its name in .toml or .json")
-    try:
-        text = path.read_text(encoding="utf-8")
-        values = tomllib.loads(text) if kind == "toml" else json.loads(text, object_pairs_hook=_without_repeats)
-    except OSError as error:
-        raise ValueError(f"cannot read {str(path)!r}: {error.strerror}") from None
-    except ValueError as error:
-        raise ValueError(f"{str(path)!r} is not valid {kind}: {' '.join(str(error).split())}") from None
+    values = read_toml(path) if kind == "toml" else read_json(path, unique=True)
     if not isinstance(values, dict):
         raise ValueError(f"{str(path)!r} must hold settings by name, not a {type(values).__name__}")
-    return values
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{repeated!r} is given {names.count(repeated)} times in one object")
     return values
 
 

@@ -17,7 +17,7 @@ from vpo_agent.pages.page import markdown_table
 from vpo_agent.policy.loading import load_model, quiet_transformers
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.runs.checkpoints import NOT_OF_THE_MODEL, check_checkpoint
-from vpo_agent.runs.targets import find_model, near_target
+from vpo_agent.runs.targets import find_model, near_target, step_in
 from vpo_envs.common.paths import path_of
 from vpo_envs.common.wording import counted, first_line
 
@@ -97,7 +97,7 @@ def prepare_folder(run: Path, target: Path, *, repo: str, checkpoint: int | None
             if file.is_file() and file.name not in (*NOT_OF_THE_MODEL, *NOT_PUBLISHED):
                 shutil.copyfile(file, target / file.name)
     settings: dict[str, Any] = _without_paths(config.model_dump(mode="json", exclude=NOT_OF_THE_POLICY))
-    step = int(json.loads((source / "state.json").read_text(encoding="utf-8"))["step"])
+    step = step_in(source / "state.json")
     evaluated = step == config.steps and (run / "results.md").is_file()
     metadata: dict[str, Any] = {
         "library_name": "peft" if config.lora_rank and not merge else "transformers",

@@ -265,6 +265,7 @@ class Trainer(Training):
 
     def record(self, result: StepResult) -> None:
         """Write the row of a step, and now and then a few of its responses."""
+        self.folder.check_held()
         self._log.write(result.row)
         if self.step == 1 or self.step % TRANSCRIPTS_EVERY == 0:
             self.folder.add_transcripts(self._transcripts(result.rollouts))
@@ -315,6 +316,7 @@ class Trainer(Training):
 
     def save(self) -> None:
         """Save a checkpoint, after the rows before it are on disk."""
+        self.folder.check_held()
         self._log.sync()
         state = {
             "skipped_steps": self.skipped_steps,

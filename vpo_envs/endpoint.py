@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from envs_data.parsing import parse_json
 from vpo_envs.common.libraries import check_package
 
 T = TypeVar("T")
@@ -170,8 +171,8 @@ def _bound(response: Any) -> None:
 def _json(reply: Any) -> dict[str, Any]:
     """Return a reply as an object; raise a ValueError that says what it is instead."""
     try:
-        content = json.loads(reply) if isinstance(reply, str) else reply
-    except (ValueError, RecursionError):
+        content = parse_json(reply) if isinstance(reply, str) else reply
+    except ValueError:
         advice = "give the base of its API, often ending in /v1, and let it send answers whole"
         raise ValueError(f"{_message(reply)[:80]!r} instead of JSON: {advice}") from None
     if not isinstance(content, dict) or content.get("error"):

@@ -8,12 +8,12 @@ pass; ``examples/make_code_problems.py`` regenerates it and compares.
 from __future__ import annotations
 
 import functools
-import json
-import tomllib
 from importlib.resources import files
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
+
+from envs_data.parsing import parse_json, parse_toml
 
 Collection = Literal["paper", "conflict"]
 FILES: dict[Collection, tuple[str, ...]] = {"paper": ("easy", "medium", "hard"), "conflict": ("conflict",)}
@@ -47,13 +47,13 @@ class CodeProblem(BaseModel):
 def read_problem_file(name: str) -> list[dict[str, Any]]:
     """Return the problems of one TOML file as they are, without expected outputs."""
     text = (files(__package__) / f"{name}.toml").read_text(encoding="utf-8")
-    return [{"difficulty": name, **problem} for problem in tomllib.loads(text)["problem"]]
+    return [{"difficulty": name, **problem} for problem in parse_toml(text)["problem"]]
 
 
 @functools.cache
 def load_problems(collection: Collection) -> tuple[CodeProblem, ...]:
     """Return the problems with one meaning (``"paper"``) or with several readings (``"conflict"``)."""
-    expected = json.loads((files(__package__) / "expected.json").read_text(encoding="utf-8"))
+    expected = parse_json((files(__package__) / "expected.json").read_text(encoding="utf-8"))
     return tuple(
         CodeProblem.model_validate({**raw, **expected[raw["title"]]})
         for name in FILES[collection]

@@ -84,6 +84,7 @@ def test_the_deepest_nesting_is_read() -> None:
 def test_numbers_of_any_length_are_read_where_they_are_asked_for() -> None:
     assert parse_json("1" + 400 * "0", any_length=True) == 10**400
     assert parse_json("1" + 300 * "0") == 10**300
+    assert parse_json("[0.0, Infinity, 1e400]", any_float=True) == [0, float("inf"), float("inf")]
 
 
 def test_values_are_counted_outside_of_strings(monkeypatch: pytest.MonkeyPatch) -> None:

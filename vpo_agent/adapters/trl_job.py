@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 
+from envs_data.parsing import read_object
 from vpo_agent.config import Job, TrainConfig
 from vpo_agent.learning.optimizer import learning_rate
 from vpo_agent.measure.measures import PREFIX, short_names
@@ -153,8 +154,8 @@ def last_checkpoint(folder: Path) -> Path | None:
     """
     checkpoints: dict[int, Path] = {}
     for state in folder.glob("checkpoint-*/trainer_state.json"):
-        with suppress(ValueError):
-            checkpoints[json.loads(state.read_text(encoding="utf-8"))["global_step"]] = state.parent
+        with suppress(ValueError, KeyError):
+            checkpoints[read_object(state)["global_step"]] = state.parent
     return checkpoints[max(checkpoints)] if checkpoints else None
 
 

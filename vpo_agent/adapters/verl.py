@@ -17,6 +17,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from envs_data.parsing import parse_json
 from vpo_agent.estimators import available_estimators, estimator
 from vpo_agent.estimators.bound import SETTINGS, BoundEstimator
 from vpo_agent.measure.measures import PREFIX, short_names
@@ -196,6 +197,6 @@ def _as_text(settings: Mapping[str, Any]) -> str:
 @lru_cache(maxsize=16)
 def _estimator_of(settings_of_row: str) -> BoundEstimator:
     """Return the estimator for the settings of a row, which are JSON."""
-    settings = json.loads(settings_of_row)
+    settings = parse_json(settings_of_row)
     env = make_text_env(settings.pop("env"), **settings.pop("env_kwargs"), num_answers=settings.pop("num_answers"))
     return BoundEstimator(env, settings.pop("method"), settings.pop("method_options"), **settings)

@@ -5,7 +5,6 @@ Scores say where three answers lie between the blind ones and the best of the ex
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from envs_data.parsing import parse_json, read_text
 from vpo_agent.bench.sample import Plan, weights_hash
 from vpo_agent.bench.tasks import ANSWERS, RESPONSES, TEMPERATURE, TRACKS, VERSION, BenchTask, best_three, digest
 from vpo_agent.measure.intervals import Band, band_of, resampled_means
@@ -128,17 +128,21 @@ def read_entry(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: The file cannot be read, holds something else, is of another version of the bench, or is damaged.
     """
+    text = read_text(path)
     try:
-        entry: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        entry: dict[str, Any] = parse_json(text)
+    except ValueError as error:
+        raise ValueError(f"the entry {str(path)!r} is damaged: {error}; give the one that vpo bench wrote") from None
+    try:
         version, is_entry = entry["bench"], entry.keys() >= NEEDED
-    except OSError as error:
-        raise ValueError(f"cannot read the entry {str(path)!r}: {error.strerror}") from None
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (TypeError, KeyError, AttributeError):
         version, is_entry = VERSION, False
     if not is_entry or (version == VERSION and entry["track"] not in list(TRACKS)):
         raise ValueError(f"{str(path)!r} is no entry of vpo bench: give the entry.json that it wrote")
     if version != VERSION:
-        raise ValueError(f"{str(path)!r} is an entry of {version}, and this is {VERSION}: install the version it names")
+        raise ValueError(
+            f"{str(path)!r} is an entry of {version!s:.100}, and this is {VERSION}: install the version it names"
+        )
     if damage := _damage(entry):
         raise ValueError(f"the entry {str(path)!r} is damaged: {damage}; give the entry.json that vpo bench wrote")
     return entry

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from huggingface_hub import hf_hub_download
 
+from envs_data.parsing import parse_json
 from vpo_agent.bench.tasks import ANSWERS, RESPONSES, TEMPERATURE, TRACKS, VERSION, BenchTask, best_three, digest
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import EVAL_STREAM, sample_pool
@@ -81,7 +81,7 @@ class Written(TextSampler):
 
 def blind_responses() -> dict[str, dict[str, list[str]]]:
     """Return the responses of answers that leave out what they should rest on, by track and task, for seed 0."""
-    responses: dict[str, dict[str, list[str]]] = json.loads(gzip.decompress(BLIND_FILE.read_bytes()))
+    responses: dict[str, dict[str, list[str]]] = parse_json(gzip.decompress(BLIND_FILE.read_bytes()))
     return responses
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -12,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
+from envs_data.parsing import parse_json
 from vpo_agent.errors import RunStopped
 from vpo_agent.runs.continuing import when_stopped
 
@@ -127,15 +127,15 @@ def named_value(text: str) -> tuple[str, Any]:
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"must be NAME=VALUE, such as beta=8, got {text!r}")
     try:
-        return name, json.loads(value)
-    except (ValueError, RecursionError):
+        return name, parse_json(value)
+    except ValueError:
         return name, value
 
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_json(text)
+    except ValueError:
         return None
 
 
@@ -200,13 +200,18 @@ def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> 
                 from vpo_envs.common.imports import import_modules
 
                 import_modules(modules)
-        if not hasattr(arguments, "trusted"):
-            arguments.run(arguments)
-            return
-        from vpo_envs.common.trust import trusting
+        try:
+            if not hasattr(arguments, "trusted"):
+                arguments.run(arguments)
+                return
+            from vpo_envs.common.trust import trusting
 
-        with trusting(arguments.trusted):
-            arguments.run(arguments)
+            with trusting(arguments.trusted):
+                arguments.run(arguments)
+        except SystemExit as end:
+            from vpo_envs.common.wording import told
+
+            raise Failed(f"an environment or other code of your own ended the process: {told(end)}") from end
 
     return exit_status(command)
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from envs_data.parsing import parse_json
 from vpo_agent.explore.template import MAX_BYTES, check_out, fill, transcripts_of, write_page
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.measure.sampling import environment_of
@@ -173,7 +174,7 @@ def _instance(pools: Sequence[Pool], size: int, number: int, env: AnyEnv | None)
         "drawing": answers.drawing,
         "vectors": list(answers.vectors),
         "texts": [
-            {"text": text, "status": status, "drawing": json.loads(drawing)} for text, status, drawing in answers.texts
+            {"text": text, "status": status, "drawing": parse_json(drawing)} for text, status, drawing in answers.texts
         ],
         "answers": of_policies,
         "front": front,

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from envs_data.parsing import reason_of
 from vpo_agent.config import CONFIG_FILE, flat_settings, is_run, read_run_config, read_values
 from vpo_agent.explore.page import ANSWER_CHARS, DIGITS, PROMPTS, import_option
 from vpo_agent.explore.template import MAX_BYTES, check_out, fill, write_page
@@ -51,6 +53,32 @@ class Group(NamedTuple):
     """Its index in the split."""
     prompt: str
     responses: Sequence[tuple[str, list[Answer]]]
+
+
+class _Row(BaseModel):
+    """A group of responses in the file of transcripts, with R responses of m answers each."""
+
+    model_config = ConfigDict(strict=True)
+
+    step: int
+    index: int = Field(ge=0, lt=2**63)
+    prompt: str
+    objectives: list[str] = Field(min_length=1)
+    responses: list[str]
+    status: list[list[str]]
+    rewards: list[list[list[float]]]
+
+    @model_validator(mode="after")
+    def _fits(self) -> _Row:
+        known = {status.name.lower() for status in Status}
+        if not len(self.responses) == len(self.status) == len(self.rewards):
+            raise ValueError("it has different numbers of responses, statuses and rewards")
+        for names, vectors in zip(self.status, self.rewards, strict=True):
+            if not names or len(names) != len(vectors) or not known.issuperset(names):
+                raise ValueError(f"its statuses are not one of {', '.join(sorted(known))} for each answer")
+            if any(len(vector) != len(self.objectives) for vector in vectors):
+                raise ValueError("its rewards are not one for each objective")
+        return self
 
 
 class Transcripts(NamedTuple):
@@ -115,15 +143,28 @@ def _of_training(run: Path, rows: Sequence[Mapping[str, Any]]) -> Transcripts:
     except ValueError as error:
         lacks = f"some reasons are not shown: {error}"
     groups = []
-    for row in rows:
-        task = None if env is None else env.task(row["index"])
-        active = np.ones(len(row["objectives"]), dtype=bool) if env is None else env.active(task)
+    read = [_read(row, run) for row in rows]
+    names = read[-1].objectives
+    if any(row.objectives != names for row in read) or (env is not None and tuple(names) != env.objective_names):
+        raise ValueError(f"the rows of {str(run / TRANSCRIPTS)!r} have objectives of different environments")
+    for row in read:
+        task = None if env is None else env.task(row.index)
+        active = np.ones(len(names), dtype=bool) if env is None else env.active(task)
         responses = []
-        for text, names, rewards in zip(row["responses"], row["status"], row["rewards"], strict=True):
-            statuses = [Status[name.upper()] for name in names]
+        for text, names_of_statuses, rewards in zip(row.responses, row.status, row.rewards, strict=True):
+            statuses = [Status[name.upper()] for name in names_of_statuses]
             responses.append((text, _answers(env, task, text, statuses, rewards, active)))
-        groups.append(Group(f"step {row['step']}", row["index"], row["prompt"], responses))
-    return Transcripts(_described(rows[-1]["objectives"], env), groups, lacks)
+        groups.append(Group(f"step {row.step}", row.index, row.prompt, responses))
+    return Transcripts(_described(names, env), groups, lacks)
+
+
+def _read(row: Mapping[str, Any], run: Path) -> _Row:
+    """Return a row of the transcripts of a run; ValueError if it is none."""
+    try:
+        return _Row.model_validate(row)
+    except ValidationError as error:
+        reason = reason_of(error)
+    raise ValueError(f"a row of step {row['step']} in {str(run / TRANSCRIPTS)!r} is damaged: {reason}")
 
 
 def _described(names: Sequence[str], env: AnyEnv | None) -> dict[str, str]:

@@ -96,6 +96,7 @@ def demonstrated(
     encoded = policy.encode_prompts(prompts)
     tokens = policy.tokenizer(texts, add_special_tokens=False)["input_ids"]
     rows = [[*row, *policy.chat.end_ids] for row in tokens]
+    policy.cached_model.check_tokens(rows)
     lengths = encoded[1].sum(1)
     check_longest(policy, env, indices[int(lengths.argmax())], int(lengths.max()), max(map(len, rows)))
     return Samples.of(encoded, rows, [[0.0] * len(row) for row in rows], [False] * len(rows), 1.0, texts)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs_data.parsing import parse_json
+from vpo_agent.measure.origin import check_origin
 from vpo_agent.measure.stored_arrays import TooLarge, read_arrays
 from vpo_envs.common.trust import SIZES, is_trusted
 from vpo_envs.common.wording import counted
@@ -184,6 +185,7 @@ class Pool:
             reason = error.strerror if isinstance(error, OSError) else None
             raise ValueError(f"{named}: {reason}" if reason else not_a_pool) from error
         try:
+            check_origin(fields["source"], "its source")
             return cls(**fields)
         except ValueError as error:
             raise ValueError(f"{named}: {error}") from error

@@ -12,6 +12,8 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
+from vpo_envs.common.wording import counted
+
 SPARE_COLUMNS = 64
 """Least number of spare columns of new storage; long rows get a quarter of their length."""
 
@@ -67,8 +69,23 @@ class CachedModel:
         logits: Tensor = out.logits[:, -1]
         return logits
 
+    def check_tokens(self, rows: Sequence[Sequence[int]]) -> None:
+        """Raise ValueError if a token has no embedding: the tokenizer is larger than the model."""
+        known: int = self._causal_lm.get_input_embeddings().num_embeddings
+        largest = max((max(row) for row in rows if row), default=0)
+        if largest >= known:
+            raise ValueError(
+                f"the tokenizer wrote the token {largest}, and the model has embeddings for {counted(known, 'token')}: "
+                "give the model with its own tokenizer"
+            )
+
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """Pad tokens on the left, (rows, longest), and return them with their mask."""
+        """Pad tokens on the left, (rows, longest), and return them with their mask.
+
+        Raises:
+            ValueError: As for :meth:`check_tokens`.
+        """
+        self.check_tokens(rows)
         device = self._causal_lm.device
         longest = max(map(len, rows))
         ids = torch.tensor([[self._filler] * (longest - len(row)) + list(row) for row in rows], dtype=torch.long)

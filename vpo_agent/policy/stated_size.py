@@ -32,7 +32,7 @@ def check_stated_modules(folder: Path) -> None:
         return
     tensors = sum(map(_count_tensors, files))
     experts = sum(file.stat().st_size for file in files) // BYTES_OF_AN_EXPERT
-    for name, count in _numbers(read_object(folder / "config.json")):
+    for name, count in _numbers(read_object(folder / "config.json", any_float=True)):
         for kind, most in ((_LAYERS, tensors), (_EXPERTS, experts)):
             if kind.fullmatch(name) and count > most:
                 raise ValueError(f"config.json states {name}={count}, and its files have room for {most}")

@@ -7,7 +7,6 @@ trial of its task has, is counted and left out: nothing stands for a reward that
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from envs_data.parsing import read_object
 from vpo_agent.measure.intervals import over_prompts
 from vpo_agent.measure.measures import SHOWN_K, report_weights
 from vpo_agent.measure.metrics import best_at_k, coverage, mean_ranked
@@ -83,9 +83,8 @@ def _rewards(path: Path, result: Mapping[str, Any]) -> dict[str, Any]:
 
 def _json_object(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file; an empty one if there is none."""
-    with suppress(OSError, ValueError):
-        value = json.loads(path.read_text(encoding="utf-8"))
-        return value if isinstance(value, dict) else {}
+    with suppress(ValueError):
+        return read_object(path)
     return {}
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from vpo_agent.measure.origin import check_origin
 from vpo_agent.measure.pool import Floats, Pool, merge_pools, same_prompts
 from vpo_agent.measure.summary import summarise
 from vpo_agent.progress import progress
@@ -56,7 +57,7 @@ class Run:
 def read_run(path: Path) -> Run:
     """Read a finished run's folder (of a run inside TRL its last evaluation), that of an evaluation, or a pool."""
     # These load torch, which the report on one pool does not need.
-    from vpo_agent.config import flat_settings, is_run
+    from vpo_agent.config import CONFIG_FILE, flat_settings, is_run, read_values
     from vpo_agent.runs.targets import near_target
 
     if path.is_dir() and (path / "eval.json").is_file():
@@ -80,7 +81,8 @@ def read_run(path: Path) -> Run:
             f"the run {str(path)!r} has no pool_after.npz, so it is not finished: resume it, or evaluate it with "
             "vpo eval and give the folder that it writes"
         )
-    settings = flat_settings(json.loads((path / "config.json").read_text(encoding="utf-8")))
+    settings = flat_settings(read_values(path / CONFIG_FILE))
+    check_origin(settings, f"the run in {str(path)!r}")
     pool = Pool.load(file)
     return Run(str(path), pool, _resolved(settings, pool), tuple(read_rows(path / "metrics.jsonl")))
 

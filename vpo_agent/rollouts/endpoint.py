@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from envs_data.parsing import parse_json
 from vpo_agent.policy.samples import MAX_RESPONSES, TextResponses, TextSampler
 from vpo_agent.progress import progress_bar
 from vpo_agent.rollouts.replies import Answer, read_answers, refused_field
@@ -320,7 +321,7 @@ class Journal:
         answers = {}
         for line in lines:
             try:
-                key, *fields = json.loads(line)
+                key, *fields = parse_json(line)
                 answers[key] = Answer(*fields)
             except (ValueError, TypeError):
                 continue

@@ -18,6 +18,7 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
+from envs_data.parsing import read_object
 from vpo_agent.learning.optimizer import MasterAdamW
 from vpo_agent.policy.generators import generator_states, restore_generators
 from vpo_agent.policy.language_model import LMPolicy
@@ -120,7 +121,7 @@ def check_checkpoint(checkpoint: Path) -> None:
     try:
         if not (checkpoint / MANIFEST).is_file():
             raise ValueError(f"{MANIFEST} is missing")
-        stated = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["sha256"]
+        stated = read_object(checkpoint / MANIFEST)["sha256"]
         present = _hashes(checkpoint)
         for name, sha256 in sorted(stated.items()):
             if name not in present:
@@ -151,13 +152,13 @@ def load_checkpoint(checkpoint: Path, optimizer: MasterAdamW) -> dict[str, Any]:
     """
     changed: list[str] = []
     try:
-        state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
+        state: dict[str, Any] = read_object(checkpoint / "state.json")
         saved, installed = state["versions"], library_versions()
         for name in _DECISIVE:
             if name in saved and saved[name] != installed.get(name):
                 changed.append(f"{name} {saved[name]}, now {installed.get(name, 'missing')}")
         optimizer.load_state(load_file(checkpoint / "optimizer.safetensors"))
-        numbers = json.loads((checkpoint / "generators.json").read_text(encoding="utf-8"))
+        numbers = read_object(checkpoint / "generators.json")
         restore_generators(numbers, load_file(checkpoint / "generators.safetensors"))
     except Exception as error:  # safetensors raises its own types
         why = f"{error}; it was written with {', '.join(changed)}" if changed else str(error)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envs_data import BUNDLED_MODELS, bundled_model_path
+from envs_data.parsing import read_object
 from vpo_agent.runs.checkpoints import NOT_OF_THE_MODEL, write_text_atomically
 from vpo_envs.common.imports import FUNCTIONS_ID, asked_module
 from vpo_envs.common.paths import path_of
@@ -125,7 +126,7 @@ def _read(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         return {"inputs": {}, "accepted": []}
     try:
-        noted: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        noted = read_object(path)
         return {"inputs": dict(noted["inputs"]), "accepted": list(noted["accepted"])}
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
@@ -226,9 +227,9 @@ def _hashes_of_model(model: str) -> dict[str, str]:
 def _base_of(folder: Path) -> str | None:
     """Return the base model of the adapters in a folder; ``None`` if it holds none."""
     try:
-        settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        settings = read_object(folder / "adapter_config.json")
         return str(settings["base_model_name_or_path"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError):
         return None
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from envs_data.parsing import parse_json
+
+MOST_STEPS = 2**53
+"""Larger steps are no longer whole numbers in a figure."""
 WAY_OUT = "restore the file from a copy, or delete that line to go on without it"
 
 
@@ -56,11 +59,22 @@ def rows_until(path: Path, step: int) -> str:
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes, dict[str, Any] | None]]:
     """Yield the lines of a log with their numbers, from 1, and their rows; ``None`` for a damaged line."""
-    lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ValueError(f"cannot read {str(path)!r}: {error.strerror}") from None
     for number, line in enumerate(lines, start=1):
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except ValueError:
             row = None
-        whole = isinstance(row, dict) and isinstance(row.get("step"), int)
-        yield number, line, row if whole else None
+        yield number, line, row if _is_whole(row) else None
+
+
+def _is_whole(row: Any) -> bool:
+    """Return whether a value is a row: an object with a step, of a kind where it states one."""
+    if not isinstance(row, dict) or not isinstance(row.get("kind", ""), str):
+        return False
+    return type(row.get("step")) is int and 0 <= row["step"] < MOST_STEPS

@@ -18,7 +18,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from vpo_agent.config import CONFIG_FILE, MAY_CHANGE_ON_RESUME, TrainConfig, flat_settings, read_config
-from vpo_agent.errors import DiskFull
+from vpo_agent.errors import DiskFull, RunStopped
 from vpo_agent.runs.checkpoints import checkpoints, write_text_atomically
 from vpo_agent.runs.inputs import check_inputs, hash_inputs, note_inputs
 from vpo_agent.runs.loggers import Logger, open_logger
@@ -150,9 +150,25 @@ class RunFolder:
         logger = open_logger(self.config.log, self.path, self.config.model_dump(mode="json"), step)
         return MetricsWriter(self.metrics, self.timings, logger)
 
+    def check_held(self) -> None:
+        """Raise RunStopped if the folder is gone, or another process writes it because its lock file was removed."""
+        try:
+            if self._lock is not None:
+                self._lock.renew()
+        except OSError as error:
+            raise RunStopped(
+                f"the folder of the run {str(self.path)!r} was deleted or replaced while the run was writing it "
+                f"({error.strerror}): nothing more is written; start the run again"
+            ) from error
+        except ValueError as error:
+            raise RunStopped(f"the lock file of this run was removed, and now {error}") from error
+
     @contextlib.contextmanager
     def room(self, last: Callable[[], Path | None] | None = None) -> Iterator[None]:
-        """Turn errors of a full disk into a DiskFull, which names ``last()`` or the newest checkpoint."""
+        """Turn errors of the disk into a RunStopped, a DiskFull if it is full.
+
+        It names ``last()`` or the newest checkpoint.
+        """
         outer = threading.excepthook
 
         def hook(thrown: threading.ExceptHookArgs) -> None:
@@ -166,6 +182,8 @@ class RunFolder:
         except (OSError, SafetensorError, RuntimeError) as error:
             reason = _why_full(error)
             if reason is None:
+                if _is_inside(error, self.path):
+                    raise RunStopped(f"cannot write the run in {str(self.path)!r}: {error}") from error
                 raise
             saved = last() if last is not None else next(reversed(checkpoints(self.checkpoints)), None)
             kept = f"the last good checkpoint is {saved}" if saved else "there is no checkpoint yet"
@@ -267,6 +285,12 @@ def changed_settings(saved: Mapping[str, Any], config: TrainConfig) -> list[tupl
     before = {**TrainConfig().model_dump(mode="json"), **flat_settings(saved)}
     now = config.model_dump(mode="json")
     return [(name, before[name], value) for name, value in now.items() if before[name] != value]
+
+
+def _is_inside(error: Exception, folder: Path) -> bool:
+    """Return whether the system refused a file in a folder."""
+    name = error.filename if isinstance(error, OSError) else None
+    return isinstance(name, str | Path) and Path(name).absolute().is_relative_to(folder.absolute())
 
 
 def _why_full(error: Exception) -> str | None:

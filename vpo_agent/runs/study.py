@@ -25,6 +25,7 @@ from vpo_agent.progress import progress_bar
 from vpo_agent.rollouts.collect import environments_of
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.runs.inputs import INPUTS, check_inputs, hash_inputs
+from vpo_agent.runs.rows import read_rows
 from vpo_agent.runs.run_folder import RESULTS, changed_settings
 from vpo_envs.common.imports import import_modules
 from vpo_envs.common.wording import counted
@@ -32,12 +33,14 @@ from vpo_envs.sandbox.confine import SET_PDEATHSIG, prctl
 
 DECIDED_BY_THE_STUDY = ("name", "runs_dir", "seed")
 SEED = "{seed}"
+NAME = r"^[\w+-][\w.+-]*$"
+"""What a folder may be called: no name that begins with a dot is one of another folder, or hidden."""
 
 
 class Arm(BaseModel, frozen=True, extra="forbid"):
     """One of the compared variants: settings over the shared ones."""
 
-    label: str = Field(pattern=r"^[\w.+-]+$", description="name in tables and of folders")
+    label: str = Field(pattern=NAME, description="name in tables and of folders")
     seeds: list[int] | None = Field(None, description="seeds of this arm, if not those of the study")
     settings: dict[str, Any] = Field(description="settings of a training run, such as method")
     parts: list[dict[str, Any]] = Field(
@@ -50,7 +53,7 @@ class Arm(BaseModel, frozen=True, extra="forbid"):
 class StudyTask(BaseModel, frozen=True, extra="forbid"):
     """One of the tasks that every arm is trained on."""
 
-    label: str = Field(pattern=r"^[\w.+-]+$", description="name in tables and of the task's folder")
+    label: str = Field(pattern=NAME, description="name in tables and of the task's folder")
     settings: dict[str, Any] = Field(description="settings over the shared ones, such as env and model")
     family: str | None = Field(None, description="what tasks of several levels of difficulty are levels of")
     level: float | None = Field(None, description="level of difficulty within the family")
@@ -59,7 +62,7 @@ class StudyTask(BaseModel, frozen=True, extra="forbid"):
 class Study(BaseModel, frozen=True, extra="forbid"):
     """The contents of a study file."""
 
-    name: str = Field(pattern=r"^[\w.+-]+$", description="name of the study's folder in runs_dir")
+    name: str = Field(pattern=NAME, description="name of the study's folder in runs_dir")
     seeds: list[int] = Field(min_length=1, description="seeds of every arm")
     baseline: str = Field(description="label of the arm to compare the others with")
     settings: dict[str, Any] = Field(default_factory=dict, description="settings shared by all arms")
@@ -352,11 +355,11 @@ class _Active:
             return
         self.read = size
         # The last line may be half written.
-        lines = reversed(log.read_text(encoding="utf-8").rpartition("\n")[0].splitlines())
-        row = next((row for row in map(json.loads, lines) if row["kind"] == "train"), None)
+        row = next((row for row in reversed(read_rows(log)) if row.get("kind") == "train"), None)
         if row is not None:
-            over = row["step"] == self.run.config.steps
-            self.bar.set_postfix_str("evaluating" if over else f"set score {row['set_score']:.3f}", refresh=False)
+            over, score = row["step"] == self.run.config.steps, row.get("set_score")
+            shown = f"set score {score:.3f}" if isinstance(score, float | int) else ""
+            self.bar.set_postfix_str("evaluating" if over else shown, refresh=False)
             self.bar.update(row["step"] - self.bar.n)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from envs_data.models import BUNDLED_MODELS
+from envs_data.parsing import read_object
 from vpo_agent.config import DEFAULT_RUNS_DIR, is_run, read_run_config
 from vpo_agent.policy.downloads import check_saved_model
 from vpo_agent.policy.gguf_file import is_gguf
@@ -94,8 +94,16 @@ def models_of(run: Path) -> dict[int, Path]:
     models = {step_of(path): path for path in checkpoints(run / "checkpoints")}
     state = run / "model" / "state.json"
     if not models and state.is_file():
-        models[int(json.loads(state.read_text(encoding="utf-8"))["step"])] = state.parent
+        models[step_in(state)] = state.parent
     return models
+
+
+def step_in(state: Path) -> int:
+    """Return the step that the ``state.json`` of a model states; ValueError if it states none."""
+    step = read_object(state).get("step")
+    if type(step) is not int or step < 0:
+        raise ValueError(f"{str(state)!r} must state a step, a whole number from 0; it has {step!r:.100}")
+    return step
 
 
 def find_checkpoint(run: Path, step: int | None, way_out: str = "train it further first") -> tuple[int, Path]:

@@ -7,11 +7,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from envs_data.parsing import parse_json, reason_of
 from vpo_agent.measure.metrics import best_at_k
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.runs.checkpoints import write_text_atomically
@@ -24,6 +26,22 @@ ARRAYS = {"weights": np.float64, "active": bool, "rewards": np.float32, "status"
 """The arrays of an instance, with their kinds of numbers."""
 NOT_SAMPLED = -1
 """Status of an answer that was not sampled because the search had reached the optimum."""
+
+
+class _Row(BaseModel):
+    """A line of a log, as :meth:`InstanceSearch.to_json` writes it."""
+
+    model_config = ConfigDict(strict=True)
+
+    index: int = Field(ge=0, lt=2**63)
+    goal: Goal
+    optimum: float | None
+    best_answer: str
+    weights: list[float] = Field(min_length=1)
+    active: list[bool]
+    rewards: list[list[float]]
+    status: list[Annotated[int, Field(ge=NOT_SAMPLED, le=max(Status))]] = Field(min_length=1)
+    tokens: list[Annotated[int, Field(ge=0, lt=2**31)]]
 
 
 @dataclass(frozen=True)
@@ -81,9 +99,12 @@ class InstanceSearch:
     @classmethod
     def from_json(cls, line: str) -> InstanceSearch:
         """Read what :meth:`to_json` wrote."""
-        row = json.loads(line)
-        values: dict[str, Any] = {name: row[name] for name in ("index", "goal", "optimum", "best_answer")}
-        values |= {name: np.array(row[name], dtype=kind) for name, kind in ARRAYS.items()}
+        row = _Row.model_validate(parse_json(line))
+        values: dict[str, Any] = {name: getattr(row, name) for name in ("index", "goal", "optimum", "best_answer")}
+        values |= {name: np.array(getattr(row, name), dtype=kind) for name, kind in ARRAYS.items()}
+        answers, d = len(row.status), len(row.active)
+        if values["rewards"].shape != (answers, d) or len(row.tokens) != answers or len(row.weights) != d:
+            raise ValueError("its lists have different lengths")
         return cls(**values)
 
 
@@ -174,10 +195,19 @@ def read_log(path: Path) -> dict[int, InstanceSearch]:
     whole = [line for line in lines if line.endswith("\n")]
     if len(whole) < len(lines):
         write_text_atomically(path, "".join(whole))
-    try:
-        instances = [InstanceSearch.from_json(line) for line in whole]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"cannot read {str(path)!r}: {error!r}; delete it to search again") from None
+    instances = []
+    for number, line in enumerate(whole, start=1):
+        try:
+            instances.append(InstanceSearch.from_json(line))
+        except ValidationError as error:
+            reason = reason_of(error)
+        except ValueError as error:
+            reason = str(error)
+        else:
+            continue
+        raise ValueError(f"cannot read line {number} of {str(path)!r} ({reason}): delete the file to search again")
+    if len({(instance.goal, len(instance.weights)) for instance in instances}) > 1:
+        raise ValueError(f"the lines of {str(path)!r} are of different searches: delete the file to search again")
     return {instance.index: instance for instance in instances}
 
 

@@ -15,6 +15,7 @@ import torch
 from matplotlib.artist import Artist
 from matplotlib.ticker import MaxNLocator
 
+from envs_data.parsing import parse_json, read_object
 from vpo_agent.measure.intervals import over_prompts
 from vpo_agent.pages import figure_style as style
 from vpo_agent.pages.figure_style import looks
@@ -179,12 +180,9 @@ def _claim(job: SearchJob, inputs: Mapping[str, str], out: Path) -> None:
     """Write the job and its inputs into ``out``, or check that those there are the same."""
     saved = out / "search.json"
     # As it reads back: JSON turns tuples into lists.
-    wanted = json.loads(json.dumps(asdict(job)))
+    wanted = parse_json(json.dumps(asdict(job)))
     if saved.is_file():
-        try:
-            before = json.loads(saved.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"cannot read {str(saved)!r}: {error}") from None
+        before = read_object(saved)
         for name, value in wanted.items():
             # Instances may be added to a search.
             if name != "indices" and before.get(name) != value:
@@ -197,7 +195,10 @@ def _claim(job: SearchJob, inputs: Mapping[str, str], out: Path) -> None:
                 "another --out"
             )
         wanted["inputs"] = dict(inputs)
-        wanted["policies"] = before.get("policies", {})
+        policies = before.get("policies", {})
+        if not isinstance(policies, dict):
+            raise ValueError(f"{str(saved)!r} does not state its policies by name: give another --out")
+        wanted["policies"] = policies
     elif out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"{str(out)!r} is not the folder of a search, so it is left alone: give another --out")
     else:
@@ -217,7 +218,7 @@ def _claim_policy(target: SearchTarget, policy: LMPolicy, log: Path) -> None:
         digest.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy())
     wanted = {"num_answers": target.num_answers, "weights": digest.hexdigest()}
     saved = log.with_name("search.json")
-    job = json.loads(saved.read_text(encoding="utf-8"))
+    job = read_object(saved)
     policies = job.setdefault("policies", {})
     if log.exists() and policies.get(target.name) != wanted:
         raise ValueError(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from envs_data.parsing import parse_json
 from vpo_agent.policy.chat import ChatFormat, as_text, read_tokens
 from vpo_agent.policy.decoding import Row, uniform_numbers
 from vpo_agent.policy.language_model import LMPolicy
@@ -78,7 +78,7 @@ class CompletionRequest(BaseModel):
 
 def read_request(body: bytes) -> CompletionRequest:
     """Read the body of a request; raise a ValueError that names the first field that is wrong."""
-    sent = json.loads(body)
+    sent = parse_json(body)
     if not isinstance(sent, dict):
         raise ValueError("the body must be a JSON object")
     fields = {}

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from envs_data.parsing import parse_json
 from vpo_envs.adapters import read_weights
 from vpo_envs.common.libraries import check_package
 from vpo_envs.core import AnyEnv, ScorerFailure, Split, Status
@@ -184,4 +185,4 @@ def text_env(data: Any) -> AnyEnv:
 
 @lru_cache(maxsize=16)
 def _made(env: str, env_kwargs: str, num_answers: int) -> AnyEnv:
-    return make_text_env(env, **json.loads(env_kwargs), num_answers=num_answers)
+    return make_text_env(env, **parse_json(env_kwargs), num_answers=num_answers)

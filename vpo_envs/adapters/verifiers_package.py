@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from envs_data.parsing import parse_json
 from vpo_envs import __version__
 from vpo_envs.adapters import read_weights
 from vpo_envs.common.paths import path_of
@@ -61,7 +62,7 @@ def write_package(
     weights = dict(zip(names, map(float, read_weights(chosen, everything, names)), strict=True))
     settings = [
         f"env: str = {env_id!r}",
-        f"env_kwargs: dict[str, Any] = {json.loads(json.dumps(kwargs))!r}",
+        f"env_kwargs: dict[str, Any] = {parse_json(json.dumps(kwargs))!r}",
         f"num_answers: int = {num_answers}",
         f"weights: dict[str, float] = {weights!r}",
     ]
@@ -133,7 +134,7 @@ def _source_of_this() -> str | None:
     text = metadata.distribution("vpo-gym").read_text("direct_url.json")
     if text is None:
         return None
-    origin = json.loads(text)
+    origin = parse_json(text)
     url: str = origin["url"]
     commit = origin.get("vcs_info")
     return f"{commit['vcs']}+{url}@{commit['commit_id']}" if commit else url

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import json
 import os
 import shutil
 import subprocess
@@ -13,6 +12,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
+
+from envs_data.parsing import parse_json
 
 
 class SandboxUnavailable(RuntimeError):
@@ -145,7 +146,7 @@ def _probe(executable: str, environment: tuple[tuple[str, str], ...] = ()) -> tu
         done = subprocess.run(
             command, capture_output=True, text=True, cwd="/", env=dict(environment), check=True, timeout=60
         )
-        version, folders = json.loads(done.stdout)
+        version, folders = parse_json(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
     return version, folders

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from envs_data.parsing import parse_json
 from vpo_envs.sandbox.interpreters import SandboxUnavailable
 from vpo_envs.sandbox.tiers import Limits, Tier, start_plan
 
@@ -105,7 +106,7 @@ class _Process:
         try:
             deadline = time.monotonic() + START_SECONDS
             self.send(start.plan, deadline)
-            told = json.loads(self.receive(deadline))
+            told = parse_json(self.receive(deadline))
         except (Died, TimeoutError, ValueError) as error:
             self.close()
             said = self.errors.decode("utf-8", "replace").strip().splitlines()
@@ -236,7 +237,7 @@ def _run_rest(program: Program, tier: Tier, limits: Limits, runs: list[RunResult
         while len(runs) < len(program.inputs):
             deadline = time.monotonic() + limits.seconds + GRACE_SECONDS
             try:
-                ending, code = json.loads(process.receive(deadline))
+                ending, code = parse_json(process.receive(deadline))
                 if ending not in ("exited", "timed_out", "output_limit") or type(code) is not int:
                     raise Died("it broke the protocol")
                 stdout, result, stderr = (process.receive(deadline) for _ in range(3))

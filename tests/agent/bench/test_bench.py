@@ -180,9 +180,9 @@ def test_an_entry_of_other_prompts_or_of_another_version_is_refused(capsys: pyte
         (("tasks", "tools", "tokens"), 5.0, 1, "error: tools tokens differs by +inf"),
         (("score", "low"), 0.9, 1, "error: score low differs by +0.1000"),
         (("models", "tools", "weights"), "0", 1, "tools: the weights of 'optimum' are not those that the entry states"),
-        (("score", "mean"), float("nan"), 2, "is damaged: score has no finite number 'mean'"),
-        (("score", "mean"), 10**400, 2, "is damaged: score has no finite number 'mean'"),
-        (("tasks", "tools", "mean"), float("nan"), 2, "is damaged: tools has no finite number 'mean'"),
+        (("score", "mean"), float("nan"), 2, "is damaged: NaN is not a JSON number"),
+        (("score", "mean"), 10**400, 2, "of 401 characters, is too large"),
+        (("tasks", "tools", "mean"), 1e12, 2, "is damaged: tools has no finite number 'mean'"),
         (("score",), {"mean": 1.0}, 2, "is damaged: score has no finite number 'low'"),
         (("tasks",), {}, 2, "is damaged: its tasks are not musique, tools"),
         (("tasks", "tools"), None, 2, "is damaged: tools has no finite number 'mean'"),
@@ -218,7 +218,7 @@ def test_an_entry_that_was_edited_is_not_reproduced(
         (["tools=optimun"], "'optimun' is no folder and no bundled model: did you mean optimum? give a run"),
         (["--price", "1"], "--price must be two prices such as 0.15,0.60, got '1'"),
         (["--model", "x"], "--model applies only to a model behind an --endpoint"),
-        (["--verify", "none.json"], "cannot read the entry 'none.json'"),
+        (["--verify", "none.json"], "cannot read 'none.json'"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_in_one_sentence(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ import pytest
 from processes import PythonProcess, run_python
 
 from vpo_agent.config import TrainConfig, make_config
+from vpo_agent.errors import RunStopped
 from vpo_agent.runs.run_folder import RunFolder
-from vpo_agent.runs.run_lock import RunLock
+from vpo_agent.runs.run_lock import LOCK_FILE, RunLock
 
 
 def config(runs: Path, **changes: Any) -> TrainConfig:
@@ -50,6 +52,45 @@ def test_two_processes_cannot_write_one_run(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_lock_whose_file_was_removed_is_taken_again(tmp_path: Path) -> None:
+    folder = RunFolder.open(config(tmp_path), resume=False, overwrite=False)
+    folder.start(0)
+    (folder.path / LOCK_FILE).unlink()
+    folder.check_held()
+    assert str(os.getpid()) in (folder.path / LOCK_FILE).read_text()
+    writer = another_process(
+        "from pathlib import Path\nfrom vpo_agent.runs.run_lock import RunLock\n"
+        f"try: RunLock.take(Path({str(folder.path)!r}))\nexcept ValueError as error: print(error)"
+    )
+    writer.kill()
+    writer.wait()
+    assert f"process {os.getpid()} on " in writer.told  # type: ignore[attr-defined]
+
+
+def test_a_run_ends_where_another_process_took_its_lock(tmp_path: Path) -> None:
+    folder = RunFolder.open(config(tmp_path), resume=False, overwrite=False)
+    folder.start(0)
+    (folder.path / LOCK_FILE).unlink()
+    process = writer_of(config(tmp_path))
+    try:
+        with pytest.raises(RunStopped, match=f"lock file of this run was removed, and now process {process.pid} on "):
+            folder.check_held()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_run_ends_where_its_folder_was_deleted(tmp_path: Path) -> None:
+    folder = RunFolder.open(config(tmp_path), resume=False, overwrite=False)
+    folder.start(0)
+    shutil.rmtree(folder.path)
+    with pytest.raises(RunStopped, match="was deleted or replaced while the run was writing it"):
+        folder.check_held()
+    assert not folder.path.exists()
+    with pytest.raises(RunStopped, match=r"cannot write the run in .*No such file"), folder.room():
+        (folder.path / "pool.npz").write_bytes(b"")
 
 
 def test_a_process_that_chose_the_folder_earlier_finds_it_taken(tmp_path: Path) -> None:

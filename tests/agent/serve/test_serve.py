@@ -177,7 +177,7 @@ def test_without_a_limit_a_chat_may_fill_the_context_and_a_completion_has_16_tok
 SAID = [{"role": "user", "content": "x"}]
 REFUSED: list[tuple[Any, str]] = [
     (b"{", "Expecting property name"),
-    (b'{"prompt": "\xff"}', "decode"),
+    (b'{"prompt": "\xff"}', "not UTF-8"),
     (b"x" * 1_100_000, "bodies of at most 1,048,576 bytes"),
     ({}, "/v1/completions takes a prompt"),
     ({"prompt": 3}, "prompt: Input should be a valid string"),

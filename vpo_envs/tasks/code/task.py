@@ -7,10 +7,11 @@ import itertools
 import json
 import re
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
+from envs_data.parsing import parse_json
 from vpo_envs.core import Task, Unparsable
 from vpo_envs.sandbox import Claim, Close, Kind, Limits, Program, RunResult, Tier, run_program, same_output
 from vpo_envs.text import answer_tags
@@ -66,7 +67,7 @@ class CodeTask(Task):
             raise ValueError(f"entry must be the name of a function, got {self.entry!r}")
         for number, test in enumerate(self.tests, start=1):
             try:
-                if self.kind == "call" and not isinstance(json.loads(test.input), list):
+                if self.kind == "call" and not isinstance(_json(test.input), list):
                     raise ValueError("the input is not a JSON array of arguments")
                 self.expected(test)
             except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
@@ -76,6 +77,10 @@ class CodeTask(Task):
     def expected(self, test: CodeTest) -> tuple[object, ...]:
         """Return the right values of ``test``, any of which passes it, as plain data or numbers with tolerances."""
         return right_values(self.kind, test.output)
+
+
+def _json(text: str) -> Any:
+    return parse_json(text, any_length=True)
 
 
 def right_values(kind: Kind, output: str) -> tuple[object, ...]:
@@ -89,12 +94,12 @@ def right_values(kind: Kind, output: str) -> tuple[object, ...]:
                 return (Close(ast.literal_eval(number), **options),)
         return (ast.literal_eval(output),)
     try:
-        return (json.loads(output),)
+        return (_json(output),)
     except ValueError:
         lines = output.splitlines()
         if len(lines) < 2:
             raise
-        return tuple(json.loads(line) for line in lines)
+        return tuple(map(_json, lines))
 
 
 def spread(sizes: Sequence[int], count: int = MAX_TESTS) -> list[int]:
@@ -140,7 +145,7 @@ def example(kind: Kind, entry: str, number: int, test: CodeTest) -> str:
     if kind == "stdin":
         return f"Example {number}, input:\n{given.rstrip()}\nOutput:\n{wanted.rstrip()}"
     if kind == "call":
-        arguments = ", ".join(repr(value) for value in json.loads(given))
+        arguments = ", ".join(repr(value) for value in _json(given))
         return f"Example {number}: {entry}({arguments}) gives {right_values(kind, wanted)[0]!r}"
     right = right_values(kind, wanted)[0]
     return f"Example {number}: {given} gives {f'about {right.number}' if isinstance(right, Close) else wanted}"
@@ -282,5 +287,5 @@ def best_outcomes(task: CodeTask) -> list[tuple[CodeOutcome, str]]:
 
 def _lookup(entry: str, chosen: dict[str, str]) -> str:
     """Return the source of a function that looks up the chosen output of each input."""
-    table = {json.dumps(json.loads(given)): json.loads(wanted) for given, wanted in chosen.items()}
+    table = {json.dumps(_json(given)): _json(wanted) for given, wanted in chosen.items()}
     return f"import json\n\nTABLE = {table!r}\n\n\ndef {entry}(*args):\n    return TABLE[json.dumps(list(args))]"

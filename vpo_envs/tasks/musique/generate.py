@@ -9,7 +9,6 @@ last relation lead to things without a paragraph, so the final answer does not s
 from __future__ import annotations
 
 import random
-import tomllib
 from functools import lru_cache
 from importlib.resources import files
 from itertools import combinations
@@ -18,6 +17,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from pydantic import Field
 
+from envs_data.parsing import parse_toml
 from vpo_envs.core import Frozen
 from vpo_envs.pareto import needs_a_set
 from vpo_envs.tasks.generation import Namer, Range, ascending
@@ -40,7 +40,7 @@ class Relation(NamedTuple):
     """A question that asks for the object: ``Who wrote {s}?``"""
 
 
-_WORLD = tomllib.loads(files("vpo_envs.tasks.musique").joinpath("world.toml").read_text(encoding="utf-8"))
+_WORLD = parse_toml(files("vpo_envs.tasks.musique").joinpath("world.toml").read_text(encoding="utf-8"))
 RELATIONS = tuple(Relation(**relation) for relation in _WORLD["relations"])
 KINDS = tuple(dict.fromkeys(relation.subject for relation in RELATIONS))
 OF_KIND = {kind: tuple(relation for relation in RELATIONS if relation.subject == kind) for kind in KINDS}

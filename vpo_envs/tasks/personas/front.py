@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import tomllib
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 
 import numpy as np
 from numpy.typing import NDArray
 
+from envs_data.parsing import parse_toml
 from vpo_envs.pareto import non_dominated
 from vpo_envs.tasks.personas.checks import Check, Family, exclude, holds, read_text
 from vpo_envs.tasks.personas.task import MAX_WORDS, MIN_WORDS
@@ -56,7 +56,7 @@ def best_sets_of_checks(personas: Sequence[Sequence[Check]]) -> list[Chosen]:
 
 WORDS: dict[str, list[str]] = {
     kind: words.split()
-    for kind, words in tomllib.loads(files(__package__).joinpath("vocabulary.toml").read_text("utf-8")).items()
+    for kind, words in parse_toml(files(__package__).joinpath("vocabulary.toml").read_text("utf-8")).items()
 }
 """Words by the name that ``vocabulary.toml`` gives their kind."""
 

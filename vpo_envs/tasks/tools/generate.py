@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import tomllib
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
+from envs_data.parsing import parse_toml
 from vpo_envs.core import Frozen
 from vpo_envs.pareto import needs_a_set
 from vpo_envs.tasks.generation import ascending, invent_name
@@ -69,7 +69,7 @@ class Service(NamedTuple):
 _TEXT = files("vpo_envs.tasks.tools").joinpath("services.toml").read_text(encoding="utf-8")
 SERVICES = tuple(
     Service(**{**service, "parameters": [Parameter(**parameter) for parameter in service["parameters"]]})
-    for service in tomllib.loads(_TEXT)["services"]
+    for service in parse_toml(_TEXT)["services"]
 )
 
 ONSETS = ("B", "Br", "D", "F", "G", "Gr", "H", "K", "L", "M", "N", "P", "R", "S", "T", "Tr", "V", "W")

@@ -1,0 +1,46 @@
+"""What a pool or a run says about where it comes from, which may have been written by anybody: checked by type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+WholeNumber = Field(None, ge=0, lt=2**63)
+
+
+class _Origin(BaseModel):
+    """The entries that are read, each of which may be missing or null; others are of any type."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    env: str | None = None
+    env_kwargs: dict[str, Any] | None = None
+    split: str | None = None
+    num_answers: int | list[int] | None = None
+    tasks: str | None = None
+    model: str | None = None
+    method: str | None = None
+    method_options: dict[str, Any] | None = None
+    run: str | None = None
+    seed: int | None = WholeNumber
+    step: int | None = WholeNumber
+    steps: int | None = WholeNumber
+    dtype: str | None = None
+    endpoint: str | None = None
+    temperature: float | None = None
+    max_new_tokens: int | None = WholeNumber
+    usage: dict[str, int | None] | None = None
+    imports: list[str] | None = None
+    scalar_weights: list[float] | None = None
+
+
+def check_origin(entries: Mapping[str, Any], owner: str) -> None:
+    """Raise ValueError if an entry of a pool's source, or a setting of a run, is of another type than it should be."""
+    try:
+        _Origin.model_validate(dict(entries))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0])
+        raise ValueError(f"{owner} has {name}={entries[name]!r:.100}: {first['msg'].lower()}") from None
