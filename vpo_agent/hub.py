@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from vpo_agent.config import TrainConfig, is_run, read_run_config
-from vpo_agent.pages.page import markdown_table
+from vpo_agent.pages.page import inert, markdown_table
 from vpo_agent.policy.loading import load_model, quiet_transformers
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.runs.checkpoints import NOT_OF_THE_MODEL, check_checkpoint
@@ -181,7 +181,7 @@ def _model_card(
     evaluation = "The run has no evaluation of these weights."
     if results is not None:
         note = "The interval is over prompts for this one run. It does not say how much training runs differ."
-        evaluation = f"{results}\n\n{note}"
+        evaluation = f"{inert(results)}\n\n{note}"
     words = {
         "top": top,
         "title": repo.split("/")[-1],

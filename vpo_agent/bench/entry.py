@@ -18,6 +18,7 @@ from vpo_agent.bench.tasks import ANSWERS, RESPONSES, TEMPERATURE, TRACKS, VERSI
 from vpo_agent.measure.intervals import Band, band_of, resampled_means
 from vpo_agent.measure.measures import measures, rank, report_weights
 from vpo_agent.measure.metrics import best_at_k
+from vpo_agent.measure.origin import is_plain
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.pages.page import markdown_table
 from vpo_agent.report.tables import interval, number
@@ -161,7 +162,8 @@ def _damage(entry: Mapping[str, Any]) -> str:
         for column in (*BAND, *NUMBERS, *SHARES, *COUNTS):
             if not _has_number(row, column):
                 return f"{task} has no finite number {column!r}"
-    if not isinstance(entry["seed"], int) or entry["seed"] < 0 or not isinstance(entry["name"], str):
+    name, seed = entry["name"], entry["seed"]
+    if not isinstance(seed, int) or not 0 <= seed < 2**63 or not isinstance(name, str) or not is_plain(name):
         return "its seed or its name is none"
     # There are none behind an endpoint.
     if not isinstance(models, dict) or (models and set(models) != set(names)):

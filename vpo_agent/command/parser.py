@@ -229,6 +229,13 @@ def exit_status(command: Callable[[], None]) -> int:
     after Ctrl-C or SIGTERM, with the message of the ``KeyboardInterrupt`` if it has one. Any other error is a bug and
     keeps its traceback.
     """
+    from vpo_agent.progress import visible_streams
+
+    with visible_streams():
+        return _exit_status(command)
+
+
+def _exit_status(command: Callable[[], None]) -> int:
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

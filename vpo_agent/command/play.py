@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_agent.command.show import good_example, show_vector
+from vpo_agent.progress import bare
 from vpo_envs.common.wording import counted
 from vpo_envs.core import AnyEnv, UnknownFront, VectorTextEnv
 from vpo_envs.pareto import COARSE, best_set, set_utility, spread_weights
@@ -51,7 +52,7 @@ def play(env_id: str, seed: int | None, env_kwargs: dict[str, Any]) -> None:
             verdict = f"{status} ({why})" if why else status
             print(f"answer {len(scored)}: {verdict}: {show_vector(env, task, vector)}")
         if draws:
-            print(f"\n{env.render()}")
+            print(f"\n{env.render()}", file=bare(sys.stdout))
         _show_score(env, task, np.array(scored, dtype=np.float64), reference)
     if reference.answers:
         best = _best_answers(env, task, reference)
@@ -60,7 +61,7 @@ def play(env_id: str, seed: int | None, env_kwargs: dict[str, Any]) -> None:
             print(answer if "\n" in answer else f"  {answer}")
         _answer(env, task, format_answers(best, env.num_answers))
         if draws:
-            print(f"\n{env.render()}")
+            print(f"\n{env.render()}", file=bare(sys.stdout))
     if reference.no_front:
         print(f"\nThe exact front is not known: {reference.no_front}.")
         return

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 from vpo_agent.pages.page import STYLE
+from vpo_envs.common.wording import visible
 
 MAX_BYTES = 3_000_000
 """Size of the largest page."""
@@ -44,17 +45,26 @@ def fill(page: str, command: str, scripts: Sequence[str], title: str, data: Mapp
     script = "\n".join((folder / name).read_text(encoding="utf-8") for name in scripts)
     rules = ["default-src 'none'", f"style-src '{_hash(style)}'", f"script-src '{_hash(script)}'", "base-uri 'none'"]
     # Without a "<", nothing in the data can end its script element.
-    written = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    written = json.dumps(_visible(data), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     fields = {
         "mark": mark(command),
         "policy": "; ".join([*rules, "form-action 'none'"]),
-        "title": escape(title),
+        "title": escape(visible(title)),
         "style": style,
         "data": written,
         "script": script,
     }
     template = "".join((folder / name).read_text(encoding="utf-8") for name in ("head.html", page))
     return re.sub("@([a-z]+)@", lambda field: fields[field[1]], template)
+
+
+def _visible(value: Any) -> Any:
+    """Return data with every text, also in their parts, as :func:`visible` shows it."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, dict):
+        return {visible(name): _visible(inner) for name, inner in value.items()}
+    return [_visible(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def write_page(out: Path, text: str) -> None:

@@ -15,6 +15,7 @@ from envs_data.parsing import reason_of
 from vpo_agent.config import CONFIG_FILE, flat_settings, is_run, read_run_config, read_values
 from vpo_agent.explore.page import ANSWER_CHARS, DIGITS, PROMPTS, import_option
 from vpo_agent.explore.template import MAX_BYTES, check_out, fill, write_page
+from vpo_agent.measure.origin import is_plain
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import environment_of
 from vpo_agent.report.runs import last_evaluation, read_run
@@ -70,6 +71,8 @@ class _Row(BaseModel):
 
     @model_validator(mode="after")
     def _fits(self) -> _Row:
+        if not all(map(is_plain, self.objectives)):
+            raise ValueError("its objectives have names with characters that are not seen")
         known = {status.name.lower() for status in Status}
         if not len(self.responses) == len(self.status) == len(self.rewards):
             raise ValueError("it has different numbers of responses, statuses and rewards")

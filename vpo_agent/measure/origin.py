@@ -7,7 +7,19 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from vpo_envs.common.wording import visible
+
 WholeNumber = Field(None, ge=0, lt=2**63)
+
+
+class _Usage(BaseModel):
+    """Tokens that an endpoint has counted, ``None`` where it has not, and the responses that were cut."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    truncated: int
 
 
 class _Origin(BaseModel):
@@ -31,13 +43,21 @@ class _Origin(BaseModel):
     endpoint: str | None = None
     temperature: float | None = None
     max_new_tokens: int | None = WholeNumber
-    usage: dict[str, int | None] | None = None
+    usage: _Usage | None = None
     imports: list[str] | None = None
     scalar_weights: list[float] | None = None
 
 
+def is_plain(name: str) -> bool:
+    """Return whether a name is on one line and has no characters that command a terminal or are not seen."""
+    return name == visible(name) and "\n" not in name
+
+
 def check_origin(entries: Mapping[str, Any], owner: str) -> None:
     """Raise ValueError if an entry of a pool's source, or a setting of a run, is of another type than it should be."""
+    for name, value in entries.items():
+        if isinstance(value, str) and not is_plain(value):
+            raise ValueError(f"{owner} has {name}={value!r:.100}, with characters that are not seen")
     try:
         _Origin.model_validate(dict(entries))
     except ValidationError as error:

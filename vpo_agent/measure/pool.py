@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs_data.parsing import parse_json
-from vpo_agent.measure.origin import check_origin
+from vpo_agent.measure.origin import check_origin, is_plain
 from vpo_agent.measure.stored_arrays import TooLarge, read_arrays
 from vpo_envs.common.trust import SIZES, is_trusted
 from vpo_envs.common.wording import counted
@@ -186,6 +186,8 @@ class Pool:
             raise ValueError(f"{named}: {reason}" if reason else not_a_pool) from error
         try:
             check_origin(fields["source"], "its source")
+            if not all(map(is_plain, fields["objectives"])):
+                raise ValueError("its objectives have names with characters that are not seen")
             return cls(**fields)
         except ValueError as error:
             raise ValueError(f"{named}: {error}") from error

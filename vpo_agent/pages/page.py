@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,12 +15,17 @@ from html import escape
 from pathlib import Path
 from uuid import uuid4
 
+from vpo_envs.common.wording import visible
+
 Table = tuple[list[str], list[list[str]], str]
 """Head, body and alignment: an l or r for each column."""
 MAX_PIXELS = 1800
 """Widest image in HTML; wider ones are shrunk."""
 COLOURS = 128
 """Size of the palette of images in HTML. Figures have few colours, so a palette reduces a file to a third."""
+
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_DEFINITION = re.compile(r"^( {0,3}\[[^\]\n]*\]):", re.MULTILINE)
 
 STYLE = """
 :root { color-scheme: light dark;
@@ -71,17 +77,17 @@ class Page:
 
     def heading(self, text: str, level: int = 2) -> None:
         """Add a heading."""
-        self._add(f"{'#' * level} {text}", lambda: f"<h{level}>{escape(text)}</h{level}>")
+        self._add(f"{'#' * level} {_on_a_line(text)}", lambda: f"<h{level}>{_html(text)}</h{level}>")
 
     def paragraph(self, text: str) -> None:
         """Add a paragraph."""
-        self._add(text, lambda: f"<p>{escape(text)}</p>")
+        self._add(inert(text), lambda: f"<p>{_html(text)}</p>")
 
     def listing(self, items: Sequence[str]) -> None:
         """Add a bulleted list."""
         self._add(
-            "\n".join(f"- {item}" for item in items),
-            lambda: "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>",
+            "\n".join(f"- {_on_a_line(item)}" for item in items),
+            lambda: "<ul>" + "".join(f"<li>{_html(item)}</li>" for item in items) + "</ul>",
         )
 
     def table(self, head: Sequence[str], body: Sequence[Sequence[str]], align: str) -> None:
@@ -90,14 +96,14 @@ class Page:
 
     def figure(self, image: Path, alt: str, caption: str = "") -> None:
         """Add an image file: a link in Markdown, inline in HTML."""
-        link = f"![{alt}]({image.name})"
-        self._add(f"{link}\n\n{caption}" if caption else link, lambda: _html_figure(image, alt, caption))
+        link = f"![{_on_a_line(alt)}]({image.name})"
+        self._add(f"{link}\n\n{inert(caption)}" if caption else link, lambda: _html_figure(image, alt, caption))
 
     def fold(self, text: str) -> None:
         """Add a heading whose blocks, all that follow up to the next fold, are shown on request in HTML."""
-        opened = f"<details><summary><h2>{escape(text)}</h2></summary>"
+        opened = f"<details><summary><h2>{_html(text)}</h2></summary>"
         folded, self._folded = self._folded, True
-        self._add(f"## {text}", lambda: f"</details>\n{opened}" if folded else opened)
+        self._add(f"## {_on_a_line(text)}", lambda: f"</details>\n{opened}" if folded else opened)
 
     def markdown(self) -> str:
         """Return the page in Markdown, with links to its images, which lie beside it."""
@@ -106,17 +112,31 @@ class Page:
     def html(self) -> str:
         """Return the page as one HTML file."""
         body = "\n".join(render() for _, render in self._blocks) + "</details>" * self._folded
-        head = f"{HEAD}<title>{escape(self.title)}</title>\n<style>{STYLE}</style>\n</head>"
+        head = f"{HEAD}<title>{_html(self.title)}</title>\n<style>{STYLE}</style>\n</head>"
         return f"{head}\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
 
     def _add(self, markdown: str, html: Callable[[], str]) -> None:
         self._blocks.append((markdown, html))
 
 
+def inert(text: str) -> str:
+    """Return a text for Markdown in which names of strangers begin no link, image, HTML or definition of a link."""
+    text = _TAG.sub("&lt;", visible(text)).replace("](", "]\\(")
+    return _DEFINITION.sub(r"\1\\:", text)
+
+
+def _on_a_line(text: str) -> str:
+    return inert(text).replace("\n", " ")
+
+
+def _html(text: str) -> str:
+    return escape(visible(text))
+
+
 def markdown_table(head: Sequence[str], body: Sequence[Sequence[str]], align: str) -> str:
     """Return a table in Markdown; ``align`` has an l or r for each column."""
     bars = {"l": "---", "r": "---:"}
-    rows = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in (head, *body)]
+    rows = [[_on_a_line(cell).replace("|", "\\|") for cell in row] for row in (head, *body)]
     rows.insert(1, [bars[side] for side in align])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
@@ -126,7 +146,7 @@ def _html_table(head: Sequence[str], body: Sequence[Sequence[str]], align: str) 
         written = []
         for cell, side in zip(cells, align, strict=True):
             style = " class=r" if side == "r" else ""
-            written.append(f"<{tag}{style}>{escape(cell)}</{tag}>")
+            written.append(f"<{tag}{style}>{_html(cell)}</{tag}>")
         return f"<tr>{''.join(written)}</tr>"
 
     rows = "\n".join(row(cells, "td") for cells in body)

@@ -21,7 +21,7 @@ from vpo_agent.measure.intervals import over_prompts
 from vpo_agent.measure.measures import SHOWN_K, report_weights
 from vpo_agent.measure.metrics import best_at_k, coverage, mean_ranked
 from vpo_agent.measure.pool import Floats
-from vpo_agent.pages.page import markdown_table
+from vpo_agent.pages.page import inert, markdown_table
 from vpo_agent.report.tables import interval, number
 from vpo_envs.common.wording import counted
 from vpo_envs.pareto import BestSets, best_sets, non_dominated
@@ -62,13 +62,20 @@ def _trial(path: Path) -> Trial | None:
         return None
     agent = _part(result, "agent_info")
     model = _part(agent, "model_info").get("name")
-    numbers = {name: float(value) for name, value in _rewards(path, result).items() if isinstance(value, int | float)}
+    numbers = {
+        _name(name): float(value) for name, value in _rewards(path, result).items() if isinstance(value, int | float)
+    }
     return Trial(
         task=result["task_name"],
-        agent=" ".join(str(name) for name in (agent.get("name"), model) if name) or "unknown agent",
+        agent=_name(" ".join(str(name) for name in (agent.get("name"), model) if name)) or "unknown agent",
         rewards={name: value for name, value in numbers.items() if math.isfinite(value)},
-        failure=str(_part(result, "exception_info").get("exception_type", "")),
+        failure=_name(str(_part(result, "exception_info").get("exception_type", ""))),
     )
+
+
+def _name(text: str) -> str:
+    """Return a name from a file for one line of Markdown."""
+    return " ".join(inert(text).split())
 
 
 def _rewards(path: Path, result: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,7 +114,10 @@ def harbor_report(trials: Sequence[Trial]) -> str:
     }
     parts = [*_warning(trials, names), f"{counted(len(trials), 'trial')} of {counted(len(names), 'task')}."]
     for agent, members in sorted(trials_of_agent.items()):
-        parts += [f"## {agent}", " ".join(_left_out(members, names)) or "Every trial has every reward of its task."]
+        parts += [
+            f"## {agent}",
+            " ".join(_left_out(members, names)) or "Every trial has every reward of its task.",
+        ]
         if vectors[agent]:
             parts.append(_table(vectors[agent], fronts))
     values = np.concatenate([front.ravel() for front in fronts.values()] or [np.zeros(0)])

@@ -14,6 +14,12 @@ PROMPT_CHARS = 1600
 TAIL_SHARE = 0.45
 """Share of the kept characters that comes from the end, where the question and the rules are."""
 TAG = re.compile(r"</?\w+>")
+HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff0-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
+)
+"""Characters that command a terminal, are not seen, or change the order in which others are read: controls but for tabs
+and line breaks, marks of direction, blanks without width, tags and halves of surrogate pairs."""
 
 
 def counted(count: int, noun: str) -> str:
@@ -48,6 +54,14 @@ def cut(text: str, limit: int = PROMPT_CHARS, *, keep_tags: bool = True) -> str:
     tail = tail[tail.find("\n") + 1 :] if "\n" in tail.rstrip("\n") else tail
     middle = text[len(head) : len(text) - len(tail)]
     return text if keep_tags and TAG.search(middle) else f"{head}\n[… {len(middle):,} characters …]\n{tail}"
+
+
+def visible(text: str) -> str:
+    """Return a text with each of its :data:`HIDDEN` characters as its code, such as ``\\x1b`` or ``\\u202e``.
+
+    Line breaks of Windows become plain ones.
+    """
+    return HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
 
 
 def first_line(error: BaseException) -> str:

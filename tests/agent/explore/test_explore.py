@@ -18,6 +18,7 @@ from vpo_agent.command import main
 from vpo_agent.explore import page as explore
 from vpo_agent.explore.page import explore_runs
 from vpo_envs import Status
+from vpo_envs.common.wording import visible
 from vpo_envs.registration import make_text_env
 from vpo_envs.text import split_answers
 
@@ -141,16 +142,15 @@ ATTACK = "</script><img src=x onerror=alert(1)><!-- <script> \ud800 \u2028"
 def test_nothing_that_a_model_wrote_becomes_part_of_the_page(tmp_path: Path) -> None:
     pool = maze_pool(0)
     texts = tuple(tuple(f"<answer_1>{ATTACK}</answer_1>" for _ in row) for row in pool.responses or ())
-    hostile = replace(pool, responses=texts, source={**pool.source, "method": ATTACK})
+    hostile = replace(pool, responses=texts, source={**pool.source, "method": visible(ATTACK)})
     explore_runs(saved(tmp_path, pool), ["clean"], tmp_path / "clean.html")
     explore_runs(saved(tmp_path, hostile), [ATTACK], tmp_path / "hostile.html")
     clean, page = Page(tmp_path / "clean.html"), Page(tmp_path / "hostile.html")
     assert page.tags == clean.tags
     assert "img" not in page.tags
     assert page.scripts[1] == clean.scripts[1]
-    texts_of_first = [ascii(one["text"]) for one in page.data["instances"][0]["texts"]]
-    assert ascii(ATTACK) in texts_of_first
-    assert ascii(page.data["policies"]) == ascii([ATTACK])
+    assert visible(ATTACK) in [one["text"] for one in page.data["instances"][0]["texts"]]
+    assert page.data["policies"] == [visible(ATTACK)]
 
 
 def test_the_page_may_load_nothing_and_runs_its_own_script_alone(tmp_path: Path) -> None:
