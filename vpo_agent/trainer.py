@@ -121,6 +121,7 @@ class Trainer(Training):
         self._on_step = on_step
         self._mixed = len(config.answer_counts) > 1
         self.env, self._eval_env, self._validation_env = environments_of(config)
+        self.env.check_scorers()
         self.estimator = BoundEstimator(
             self.env, config.method, config.method_options, **{name: getattr(config, name) for name in SETTINGS}
         )

@@ -259,7 +259,10 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         return True
 
     def check_scorers(self) -> None:
-        """Raise :class:`~vpo_envs.contract.errors.NothingToScoreWith` if there is nothing that scores answers."""
+        """Raise a ValueError if what scores answers is missing or does not work; called before a model is loaded.
+
+        :class:`~vpo_envs.contract.errors.NothingToScoreWith` says that nothing is there.
+        """
 
     def active(self, task: TaskT) -> NDArray[np.bool_]:
         """Return which objectives count for ``task``, shape (d,). An inactive one carries no weight anywhere."""

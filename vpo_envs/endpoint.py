@@ -84,7 +84,7 @@ class Client:
         except openai.APIStatusError:
             return []
         except (openai.APIError, TimeoutError, ValueError) as error:
-            raise self._failure(error) from None
+            raise self._failure(error, tries=1) from None
         return [card for card in cards if isinstance(card, dict)] if isinstance(cards, list) else []
 
     def post(self, path: str, body: dict[str, Any], read: Callable[[Any], T]) -> T:
@@ -124,11 +124,12 @@ class Client:
         threading.Thread(target=work, daemon=True, name="vpo-request").start()
         return done.result(timeout=self._seconds)
 
-    def _failure(self, error: Exception) -> EndpointError:
-        """Return the sentence for an error."""
+    def _failure(self, error: Exception, tries: int | None = None) -> EndpointError:
+        """Return the sentence for an error, after all tries of a request by default."""
         import openai
 
-        kind, code, advice = EndpointError, 0, f", {self._retries + 1} times in a row" if self._retries else ""
+        tries = self._retries + 1 if tries is None else tries
+        kind, code, advice = EndpointError, 0, f", {tries} times in a row" if tries > 1 else ""
         if isinstance(error, openai.APIStatusError):
             code, said = error.status_code, _message(error.body) or error.response.reason_phrase
             kind = Refused if code in (400, 422, 500) else kind

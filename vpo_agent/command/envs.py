@@ -19,8 +19,7 @@ from vpo_agent.runs.continuing import vpo_command
 
 if TYPE_CHECKING:
     from vpo_agent.command.show import Example
-    from vpo_envs.checking.checker import Finding
-    from vpo_envs.checking.subject import Row
+    from vpo_envs.checking.subject import Subject
     from vpo_envs.core import AnyEnv
 
 CONFLICT_TASKS = 16
@@ -211,31 +210,40 @@ def play(arguments: argparse.Namespace) -> None:
 
 def check(arguments: argparse.Namespace) -> None:
     """Check an environment by its id, or reward functions on the prompts of a file, and print the table."""
-    from vpo_envs.checking.checker import check_each
     from vpo_envs.checking.functions import FunctionRewards, read_rows
+    from vpo_envs.checking.subject import EnvSubject
     from vpo_envs.common.wording import counted
     from vpo_envs.functions.rewards import load_functions, read_range
     from vpo_envs.registration import make_text_env
 
-    with_progress = partial(progress, label="checking", unit="check")
     if arguments.prompts is None:
         if arguments.range is not None:
             raise ValueError("--range needs --prompts, which has reward functions checked: an environment's is [0, 1]")
         env, instances = make_text_env(arguments.id, **arguments.env_kwargs), arguments.instances or 8
-        findings, rows = check_each(env, instances, with_progress)
-        _report(f"{arguments.id}, {counted(instances, 'task')} of split {env.split}", findings, rows)
+        _report(f"{arguments.id}, {counted(instances, 'task')} of split {env.split}", EnvSubject(env, instances))
         return
     if arguments.env_kwargs:
         raise ValueError("--env-kwargs needs an environment, and --prompts reward functions: leave one of them out")
     bounds = read_range(arguments.range or [0, 1], "--range")
     prompts = read_rows(arguments.prompts, columns(arguments.columns))[: arguments.instances or 64]
     rewards = FunctionRewards(load_functions(arguments.id), prompts, bounds)
-    findings, rows = check_each(rewards, watched=with_progress)
-    _report(f"{arguments.id}, {len(prompts)} prompts of {arguments.prompts}", findings, rows)
+    said = (
+        f"prompts for several answers say: {rewards.goals}\na goal is the first line of its function's docstring; "
+        """in training, --env-kwargs '{"name_goals": false}' leaves the goals out"""
+    )
+    _report(f"{arguments.id}, {len(prompts)} prompts of {arguments.prompts}", rewards, said)
 
 
-def _report(title: str, findings: Sequence[Finding], rows: Sequence[Row]) -> None:
-    """Print a title, a table of the objectives and one of the checks; raise Failed if a check failed."""
+def _report(title: str, subject: Subject, said: str = "") -> None:
+    """Check, and print a title, tables of the objectives and the checks, whether a set can pay, and what is ``said``.
+
+    Raises:
+        Failed: A check failed.
+    """
+    from vpo_envs.checking.checker import check_each
+    from vpo_envs.checking.payoff import payoff
+
+    findings, rows = check_each(subject, watched=partial(progress, label="checking", unit="check"))
     print(title)
     if rows:
         table: list[Sequence[str]] = [
@@ -252,6 +260,10 @@ def _report(title: str, findings: Sequence[Finding], rows: Sequence[Row]) -> Non
             detail = f"{detail[:DETAIL_CHARS]}…"
         lines.append((finding.check, finding.verdict, detail))
     _print_table(lines)
+    if rows:
+        print(f"\n{payoff(subject)}")
+    if said:
+        print(f"\n{said}")
     failed = [finding.check for finding in findings if finding.verdict == "FAIL"]
     if failed:
         raise Failed(f"{len(failed)} of {len(findings)} checks failed: {', '.join(failed)}")

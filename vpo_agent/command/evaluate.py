@@ -120,11 +120,13 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _evaluate_endpoint(arguments: argparse.Namespace, given: Mapping[str, Any]) -> None:
     """Sample from a model behind an endpoint, and report; its answers are kept until the report is written."""
-    from vpo_agent.runs.pools import DEFAULTS, sample_endpoint
-
+    if arguments.env is None:
+        raise ValueError("--endpoint needs --env, such as --env vpo/Maze-v0")
     name = str(arguments.model)
     usual_out = Path("runs") / f"eval_{_task_name(str(arguments.env))}_{Path(name).name}"
     endpoint = open_endpoint(arguments, unfinished(arguments.out or usual_out))
+    from vpo_agent.runs.pools import DEFAULTS, sample_endpoint
+
     arguments.k = arguments.k or DEFAULTS["k"]
     pool = sample_endpoint(endpoint, _sampling_settings(given))
     evaluated = Evaluated(pool, name, usual_out)
@@ -212,10 +214,16 @@ def _task_name(env: str) -> str:
 def _sample(arguments: argparse.Namespace, given: Mapping[str, Any]) -> Evaluated:
     """Sample a pool from a run or model."""
     from vpo_agent.config import is_run
-    from vpo_agent.runs.pools import DEFAULTS, sample_model, sample_run
-    from vpo_agent.runs.targets import target_name
+    from vpo_agent.policy.downloads import check_model
+    from vpo_agent.runs.targets import find_model, target_name
 
     target, sampling = arguments.target, _sampling_settings(given)
+    if not is_run(Path(target)):
+        model = find_model(target)
+        if "env" in sampling:
+            check_model(model)
+    from vpo_agent.runs.pools import DEFAULTS, sample_model, sample_run
+
     arguments.k = arguments.k or DEFAULTS["k"]
     if is_run(Path(target)):
         pool = sample_run(Path(target), sampling)
@@ -249,7 +257,6 @@ def add_endpoint_options(parser: argparse.ArgumentParser) -> None:
 
 def open_endpoint(arguments: argparse.Namespace, journal: Path) -> EndpointPolicy:
     """Return the model that the options name; its answers are kept in the file ``journal``."""
-    from vpo_agent.rollouts.endpoint import EndpointPolicy
     from vpo_envs.endpoint import Client
 
     key, variable = None, arguments.api_key_env
@@ -264,9 +271,13 @@ def open_endpoint(arguments: argparse.Namespace, journal: Path) -> EndpointPolic
     if arguments.retries is not None:
         options["retries"] = arguments.retries
     client = Client(arguments.endpoint, **options)
+    # An endpoint that is down is found before anything is loaded; the journal may hold all answers that are asked for.
+    cards = client.models() if arguments.model is None or not journal.exists() else []
     if arguments.model is None:
-        names = ", ".join(str(card.get("id")) for card in client.models()[:10])
+        names = ", ".join(str(card.get("id")) for card in cards[:10])
         raise ValueError(f"--endpoint needs --model, a name{f' such as {names}' if names else ' of a model there'}")
+    from vpo_agent.rollouts.endpoint import EndpointPolicy
+
     chat = arguments.api != "completions"
     return EndpointPolicy(client, arguments.model, chat=chat, concurrency=arguments.concurrency or 8, journal=journal)
 

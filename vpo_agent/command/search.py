@@ -63,9 +63,9 @@ def add_parser(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Search and report."""
     with when_stopped(f"finished instances are kept, and the same command continues: {vpo_command(*arguments.argv)}"):
+        job, targets = _plan(arguments)
         from vpo_agent.search.runner import run_search, summary
 
-        job, targets = _plan(arguments)
         out = arguments.out or Path("searches") / f"{arguments.method}-seed{arguments.seed}"
         try:
             results = run_search(job, targets, out, say=partial(print, flush=True))
@@ -79,14 +79,18 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _plan(arguments: argparse.Namespace) -> tuple[SearchJob, list[SearchTarget]]:
     """Return the job and the policies that the command line asks for."""
+    from vpo_agent.policy.downloads import check_model
     from vpo_agent.runs.targets import find_model, load_policy, target_name
-    from vpo_agent.search.runner import SearchJob, SearchTarget
 
     if arguments.iterations is not None and arguments.tokens is not None:
         raise ValueError("--iterations and --tokens are two budgets: give one of them")
     for target in arguments.targets:
         find_model(target, arguments.checkpoint)
     plans = [_settings(arguments, target) for target in arguments.targets]
+    for target in arguments.targets:
+        check_model(find_model(target, arguments.checkpoint))
+    from vpo_agent.search.runner import SearchJob, SearchTarget
+
     for target, plan in zip(arguments.targets, plans, strict=True):
         if (plan["env"], plan["env_kwargs"]) != (plans[0]["env"], plans[0]["env_kwargs"]):
             other = f"another environment than {arguments.targets[0]!r}"

@@ -26,7 +26,10 @@ def add_parser(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Serve until Ctrl-C."""
-    from vpo_agent.runs.targets import load_policy, target_name
+    from vpo_agent.policy.downloads import check_model
+    from vpo_agent.runs.targets import find_model, load_policy, target_name
+
+    check_model(find_model(arguments.target, arguments.checkpoint))
     from vpo_agent.serve.server import Server
 
     # A large model takes minutes to load, but a bad address is known now; connections wait.

@@ -58,14 +58,18 @@ def train(argv: list[str] | None, description: str, choices: presets.Presets, pr
     """Train as a command line says; arguments as for :func:`vpo_agent.command.options.parse_job`."""
     with when_stopped("no step was taken yet: give the same command again"):
         from vpo_agent.command.options import parse_job
+        from vpo_agent.policy.downloads import check_model
         from vpo_envs.common.imports import import_modules
         from vpo_envs.common.libraries import check_libraries
-        from vpo_envs.registration import env_type
+        from vpo_envs.registration import make_text_env
 
         # Before torch is loaded, which takes seconds.
         job = parse_job(argv, description=description, presets=choices, program=program)
         import_modules(job.config.imports)
-        env_type(job.config.env)
+        config = job.config
+        env = make_text_env(config.env, **config.train_kwargs, num_answers=config.max_answers, split="train")
+        env.check_scorers()
+        check_model(config.model)
         # Before the imports that fail with messages of their own where a library is too old.
         check_libraries()
         from vpo_agent.job import train_and_report
@@ -116,7 +120,11 @@ def _warm_start(arguments: argparse.Namespace) -> None:
     if arguments.accept_changes and not arguments.resume:
         raise ValueError("--accept-changes is for a warm start that is continued: add --resume, or leave it out")
     recipe = read_recipe(arguments)
-    from vpo_agent.config import env_options
+    from vpo_agent.config import FRESH, env_options
+    from vpo_agent.policy.downloads import check_model
+
+    if recipe.model != FRESH:
+        check_model(recipe.model)
     from vpo_agent.pages.page import check_folder
     from vpo_agent.runs.warm_start import RECIPE, WarmStartTraining
 

@@ -1,14 +1,14 @@
-"""Whether a model that a saved file names may be fetched: runs and entries may come from anybody."""
+"""Whether a model is there, and whether one that a saved file names may be fetched: files may come from anybody."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from pathlib import Path
 
 from envs_data.models import BUNDLED_MODELS
+from vpo_envs.common.hub import CONFIGS, check_available, is_cached
 from vpo_envs.common.paths import path_of
 from vpo_envs.common.trust import MODELS, is_trusted
-
-CONFIGS = ("config.json", "adapter_config.json")
+from vpo_envs.common.wording import did_you_mean, first_line
 
 
 def check_saved_model(name: str, owner: str) -> None:
@@ -24,11 +24,28 @@ def check_saved_model(name: str, owner: str) -> None:
     )
 
 
-def is_cached(name: str) -> bool:
-    """Return whether the local cache of the Hub holds the configuration of a model or of adapters."""
-    from huggingface_hub import try_to_load_from_cache  # slow to import
+def check_model(name: str) -> None:
+    """Raise ValueError if a model is certainly missing: no bundled one, not on this machine, and not on the Hub.
 
-    # A name that the Hub cannot have is a ValueError.
-    with suppress(ValueError):
-        return any(isinstance(try_to_load_from_cache(name, file), str) for file in CONFIGS)
-    return False
+    It loads no torch, so that a mistake is said at once.
+    """
+    if name in BUNDLED_MODELS:
+        return
+    folder = Path(name)
+    if folder.suffix.lower() == ".gguf" and not path_of(name).exists():
+        raise ValueError(f"there is no file {name!r}: give a GGUF file, or the folder or name of a saved model")
+    try:
+        check_available(name)
+        if folder.is_dir() and not any((folder / file).is_file() for file in CONFIGS):
+            raise ValueError("the folder holds no config.json")
+    except ValueError as error:
+        raise cannot_load(name, error) from error
+
+
+def cannot_load(name: str, error: BaseException) -> ValueError:
+    """Return the error of a model that cannot be loaded, with the reason."""
+    return ValueError(
+        f"cannot load the model {name!r}: {did_you_mean(name, BUNDLED_MODELS)}give a folder with a saved model, a "
+        f"GGUF file, a bundled model, which needs no download ({', '.join(BUNDLED_MODELS)}), or a name on the "
+        f"Hugging Face Hub with network access ({first_line(error)})"
+    )

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import HfApi
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -21,11 +20,12 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from envs_data import BUNDLED_MODELS, bundled_model_path
 from envs_data.parsing import read_object
-from vpo_agent.policy.downloads import is_cached
+from vpo_agent.policy.downloads import cannot_load
 from vpo_agent.policy.gguf_file import is_gguf, load_gguf
 from vpo_agent.policy.stated_size import check_adapter_rank, check_stated_modules, check_stated_weights
+from vpo_envs.common.hub import check_available
 from vpo_envs.common.libraries import check_package
-from vpo_envs.common.wording import counted, did_you_mean, first_line
+from vpo_envs.common.wording import counted
 
 SMALL = 10_000_000
 """Parameters below which threads are not worth waiting for. On two busy cores, responses of the bundled model with 0.9
@@ -100,18 +100,13 @@ def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTr
             return load_gguf(name, dtype)
     try:
         with quiet_transformers():
-            if not Path(name).exists() and not is_cached(name):
-                HfApi().model_info(name, timeout=10)  # Where there is no network, this fails at once, without retries.
+            check_available(name)
             check_stated_modules(Path(name))
             tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left", trust_remote_code=False)
             model = _read_weights(name, dtype)
     # Loading goes through several libraries, each with its own exceptions.
     except Exception as error:
-        raise ValueError(
-            f"cannot load the model {name!r}: {did_you_mean(name, BUNDLED_MODELS)}give a folder with a saved model, a "
-            f"GGUF file, a bundled model, which needs no download ({', '.join(BUNDLED_MODELS)}), or a name on the "
-            f"Hugging Face Hub with network access ({first_line(error)})"
-        ) from error
+        raise cannot_load(name, error) from error
     return model, tokenizer
 
 

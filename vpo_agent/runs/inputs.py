@@ -21,6 +21,7 @@ import numpy as np
 from envs_data import BUNDLED_MODELS, bundled_model_path
 from envs_data.parsing import read_object
 from vpo_agent.runs.checkpoints import NOT_OF_THE_MODEL, write_text_atomically
+from vpo_envs.common.hub import CONFIGS
 from vpo_envs.common.imports import FUNCTIONS_ID, asked_module
 from vpo_envs.common.paths import path_of
 from vpo_envs.core import SPLITS, AnyEnv, UnknownFront
@@ -238,7 +239,7 @@ def _cached_commit(name: str) -> str:
     from huggingface_hub import try_to_load_from_cache  # slow to import
 
     with suppress(ValueError):  # a name that the Hub cannot have
-        for file in ("config.json", "adapter_config.json"):
+        for file in CONFIGS:
             if isinstance(found := try_to_load_from_cache(name, file), str):
                 return Path(found).parent.name
     return ""

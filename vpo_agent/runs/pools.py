@@ -77,8 +77,6 @@ def sample_model(model: str, given: Mapping[str, Any]) -> Pool:
 
 def sample_endpoint(policy: EndpointPolicy, given: Mapping[str, Any]) -> Pool:
     """Sample a pool from a model behind an endpoint."""
-    if "env" not in given:
-        raise ValueError("--endpoint needs --env, such as --env vpo/Maze-v0")
     return _sample(given, {}, {}, policy)
 
 
@@ -98,6 +96,7 @@ def _sample(
             raise ValueError(f"--env-kwargs must not hold {name!r}: give --{name.replace('_', '-')}")
     check_room(chosen["num_answers"], chosen["max_new_tokens"])
     env = make_text_env(chosen["env"], **env_kwargs, split=chosen["split"], num_answers=chosen["num_answers"])
+    env.check_scorers()
     source = {**origin, "seed": chosen["seed"]}
     policy: TextSampler
     if isinstance(model, EndpointPolicy):

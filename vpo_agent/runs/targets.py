@@ -1,21 +1,23 @@
-"""Targets of the commands: a run, a model folder, a GGUF file, a name on the Hub, or a bundled model."""
+"""Targets of the commands: a run, a model folder, a GGUF file, a name on the Hub, or a bundled model.
+
+Torch is imported where a target is loaded, so that a wrong name is said at once.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from envs_data.models import BUNDLED_MODELS
+from envs_data.models import BUNDLED_MODELS, bundled_model_path
 from envs_data.parsing import read_object
 from vpo_agent.config import DEFAULT_RUNS_DIR, is_run, read_run_config
 from vpo_agent.policy.downloads import check_saved_model
-from vpo_agent.policy.gguf_file import is_gguf
-from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.policy.loading import base_of_adapters, find_bundled
 from vpo_agent.presets import BUNDLED
-from vpo_agent.runs.checkpoints import checkpoints, step_of
 from vpo_envs.common.paths import path_of
 from vpo_envs.common.wording import nearest
+
+if TYPE_CHECKING:
+    from vpo_agent.policy.language_model import LMPolicy
 
 
 def load_policy(target: str, checkpoint: int | None = None, device: str = "auto", dtype: str = "auto") -> LMPolicy:
@@ -25,6 +27,8 @@ def load_policy(target: str, checkpoint: int | None = None, device: str = "auto"
     the Hugging Face Hub; or a bundled model such as ``tiny-maze``. LoRA adapters are merged into their base.
     ``checkpoint`` is the step of a run's checkpoint, by default the newest.
     """
+    from vpo_agent.policy.language_model import LMPolicy
+
     return LMPolicy.from_pretrained(find_model(target, checkpoint), device=device, dtype=dtype)
 
 
@@ -32,6 +36,8 @@ def find_model(target: str, checkpoint: int | None = None) -> str:
     """Return the folder or Hub name of a target's model; arguments and errors as for :func:`load_policy`."""
     folder = path_of(target)
     if is_run(folder):
+        from vpo_agent.policy.loading import base_of_adapters
+
         model = find_checkpoint(folder, checkpoint)[1]
         if base := base_of_adapters(str(model)):
             check_saved_model(base, f"the run in {str(folder)!r}")
@@ -39,7 +45,7 @@ def find_model(target: str, checkpoint: int | None = None) -> str:
     if checkpoint is not None:
         raise ValueError(f"{target!r} is not the folder of a run, so it has no checkpoint {checkpoint} to choose")
     if target in BUNDLED_MODELS:
-        return find_bundled(target)
+        return str(bundled_model_path(target))
     # A name on the Hub is "name" or "owner/name"; the Hub is not asked for anything else that looks like a path.
     looks_local = target.startswith((".", "/", "~", "runs/")) or target.count("/") > 1
     if not target or (looks_local and not folder.exists()):
@@ -78,7 +84,7 @@ def near_target(target: str) -> str:
 def target_name(target: str) -> str:
     """Return a short name for a target: that of its folder or file, with the run for a checkpoint, or on the Hub."""
     folder = path_of(target)
-    if is_gguf(folder):
+    if folder.suffix.lower() == ".gguf":
         return folder.stem
     if not folder.is_dir():
         return target
@@ -91,6 +97,8 @@ def models_of(run: Path) -> dict[int, Path]:
 
     Of a run inside TRL, whose checkpoints have a format of their own, only the final model in ``model/`` counts.
     """
+    from vpo_agent.runs.checkpoints import checkpoints, step_of
+
     models = {step_of(path): path for path in checkpoints(run / "checkpoints")}
     state = run / "model" / "state.json"
     if not models and state.is_file():

@@ -75,6 +75,7 @@ class WarmStartTraining(Training):
         if checkpoint is not None:
             owner = f"the warm start in {str(out)!r}"
             self._changed_inputs = check_inputs(out, self._inputs, owner, accept=accept_changes)
+        env.check_scorers()
         policy = self._load(env, checkpoint, device, gradient_checkpointing)
         self.plan = None if has_words(policy) else _plan(policy, env, recipe, gradient_checkpointing)
         """How it fits into the memory of a GPU; ``None`` on a CPU."""

@@ -58,6 +58,7 @@ class SearchJob(Settings):
     def environment(self, num_answers: int) -> AnyEnv:
         """Make the environment for a policy that writes ``num_answers`` answers in a response, with all instances."""
         env = make_text_env(self.env, **{**self.env_kwargs, "split": self.split, "num_answers": num_answers})
+        env.check_scorers()
         for index in self.indices:
             task_of(env, index)
         return env

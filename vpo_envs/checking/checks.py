@@ -399,6 +399,8 @@ def _constant(subject: Subject) -> str:
     never = [row.objective for row in table if np.isnan(row.lowest)]
     if dead and any(len(rewards) for rewards in subject.good):
         raise CheckFailed(f"the same for each of {len(subject.all())} answers: {', '.join(dead)}")
+    if never and not isinstance(subject, EnvSubject) and not subject.errors:
+        raise CheckFailed(f"None for each of {len(subject.all())} answers, a forgotten return? {', '.join(never)}")
     if dead or never:
         raise Doubtful(f"no answer that was tried tells: {', '.join([*dead, *never])}")
     return f"each varies over {len(subject.all())} answers"

@@ -50,15 +50,16 @@ class ConflictReport(NamedTuple):
     @property
     def set_worth(self) -> float:
         """Worth of a set, see :func:`vpo_envs.pareto.worths`; a ratio of means over the instances."""
-        return self._best.set_worth
+        return self.best.set_worth
 
     @property
     def vector_worth(self) -> float:
         """Worth of the vector, a ratio of means as well."""
-        return self._best.vector_worth
+        return self.best.vector_worth
 
     @property
-    def _best(self) -> BestSets:
+    def best(self) -> BestSets:
+        """Expected utilities of the best small sets."""
         return BestSets(self.best_single, self.best_set, self.best_by_scalar)
 
     @property

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from envs_data.readers import load_rows
 from vpo_envs.checking.subject import Case, Floats, Subject
-from vpo_envs.functions.rewards import Function, RewardFunctions, Row, good_responses, read_prompt_row
+from vpo_envs.functions.rewards import Function, RewardFunctions, Row, goals, good_responses, read_prompt_row
 
 MEASURED_ON = 64
 """Rows on which ranges are measured."""
@@ -24,6 +24,8 @@ class FunctionRewards(Subject):
         self.bounds, self._rows = bounds, rows
         self._functions = RewardFunctions(functions, rows)
         self.names = self._functions.names
+        self.goals = goals(self._functions.described)
+        """What a prompt for several answers says of the objectives."""
         weights = np.full(len(self.names), 1 / len(self.names))
         self.cases = [Case(row["prompt"], good_responses(row), good_responses(row), weights, None) for row in rows]
 

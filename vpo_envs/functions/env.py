@@ -6,7 +6,7 @@ import random
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import cycle, islice
+from itertools import cycle, islice, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -23,6 +23,7 @@ from vpo_envs.functions.rewards import (
     Row,
     by_name,
     find_functions,
+    goals,
     good_responses,
     load_functions,
     read_prompt_row,
@@ -32,6 +33,15 @@ from vpo_envs.tasks.base import BUILTIN, TaskEnv, in_random_order
 from vpo_envs.text import answer_tags, several_answers
 
 TAGS = ("<answer>", "</answer>")
+TRIED_ROWS = 8
+"""Rows whose good answers are tried before a training."""
+POOR = (
+    "I do not know.",
+    "0",
+    "no no no no no no no no no no",
+    "The weather was fine on that day, and many went for a walk.",
+)
+"""Answers that hardly any prompt asks for."""
 Range = tuple[float, float]
 
 
@@ -76,18 +86,23 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
     gives ``None``. An answer for which a function raises an error, or gives no finite number, is invalid, which is no
     score; the reason names the function, the prompt and the answer. No front is known.
 
+    Before a training or an evaluation, :meth:`check_scorers` tries the functions on a few answers.
+
     Args:
         source: The file, or the rows themselves; see :class:`vpo_envs.TaskEnv`.
         rewards: ``MODULE:NAME`` or ``FILE.py:NAME,NAME`` of a module that was imported by ``--import`` or
             :func:`vpo_envs.from_functions`; or functions, as a list or by name.
         columns: The fields of the file that have other names there, such as ``{"prompt": "question"}``.
         ranges: Lowest and highest reward, of all functions or by the name of the objective; (0, 1) by default.
+        check_rewards: Whether :meth:`check_scorers` tries the functions.
+        name_goals: Whether prompts for several answers name the objectives, each with the first line of the function's
+            docstring.
         **options: Those of :class:`vpo_envs.TaskEnv`.
     """
 
     task_type = PromptTask
     namespace = 27
-    harmless_arguments = TaskEnv.harmless_arguments | {"columns", "ranges"}
+    harmless_arguments = TaskEnv.harmless_arguments | {"columns", "ranges", "check_rewards", "name_goals"}
     example_row: ClassVar[dict[str, Any]] = {"prompt": "What is 12 + 30?", "answer": "42"}
     objectives: tuple[Objective, ...] = (Objective("reward", "The reward function that is named", float),)
 
@@ -98,6 +113,8 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
         rewards: str | Mapping[str, Function] | Sequence[Function] = (),
         columns: Mapping[str, str] | None = None,
         ranges: Sequence[float] | Mapping[str, Sequence[float]] = (0.0, 1.0),
+        check_rewards: bool = True,
+        name_goals: bool = True,
         **options: Any,
     ) -> None:
         if source == BUILTIN or not rewards:
@@ -109,13 +126,14 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
         if not isinstance(columns, Mapping | None):
             raise ValueError(f"columns must be a mapping such as {{'prompt': 'question'}}, got {columns!r}")
         self._columns = columns
+        self._check_rewards, self._name_goals = check_rewards, name_goals
         super().__init__(source=source, **options)
         self.functions = RewardFunctions(functions, [task.row for task in self.rows])
         names = self.functions.names
         self.ranges = _ranges_of(names, ranges)
         """Lowest and highest reward of each objective."""
         self.objectives = tuple(
-            Objective(name, text, partial(_scaled, number, *self.ranges[number]))
+            Objective(name, text or f"Reward function {name}", partial(_scaled, number, *self.ranges[number]))
             for number, (name, text) in enumerate(self.functions.described.items())
         )
         self._check_statements()
@@ -141,8 +159,8 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
         tags = "\n".join(f"{opening} your answer {closing}" for opening, closing in answer_tags(num_answers))
         if num_answers == 1:
             return f"{task.prompt}\n\nAnswer between these tags:\n{tags}"
-        goals = "; ".join(f"{objective.name}: {objective.description}" for objective in self.objectives)
-        return f"{task.prompt}\n\n{several_answers(num_answers)} The goals are {goals}. Use these tags:\n{tags}"
+        said = f" {goals(self.functions.described)}" if self._name_goals else ""
+        return f"{task.prompt}\n\n{several_answers(num_answers)}{said} Use these tags:\n{tags}"
 
     def parse(self, text: str) -> str:
         """Return the answer without blanks at its ends."""
@@ -167,6 +185,61 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
             message = f"gives {fault}, for the answer {answer!r:.80} to the prompt {task.prompt!r:.80}"
             failed.setdefault(number, ScorerFailure(f"the reward function {name} {message}"))
         return [failed.get(number) or self._outcome(vector, *pairs[number]) for number, vector in enumerate(scores)]
+
+    def check_scorers(self) -> None:
+        """Try the functions on the good answers of a few rows and on poor ones.
+
+        With ``check_rewards=False`` nothing is tried.
+
+        Raises:
+            ValueError: A function fails for an answer, gives no answer a number, gives a good one a number outside its
+                range, or gives all answers the same though good ones are among them.
+        """
+        if not self._check_rewards:
+            return
+        rows = [task.row for task in self.rows[:TRIED_ROWS]]
+        good = [(row, responses[0]) for row in rows if (responses := good_responses(row))]
+        to_others = [(row, text) for (_, text), (row, _) in pairwise(good)]
+        poor = [(row, text.join(TAGS) if self._in_tags else text) for row in rows[:2] for text in POOR]
+        pairs = [*good, *to_others, *poor]
+        scores, failures = self.functions([row for row, _ in pairs], [text for _, text in pairs])
+        way_out = """or leave out this check with --env-kwargs '{"check_rewards": false}'"""
+        for number, name, fault in failures:
+            row, text = pairs[number]
+            raise ValueError(
+                f"the reward function {name} gives {fault}, for the answer {text!r:.60} to the prompt "
+                f"{row['prompt']!r:.60}: mend it, {way_out}"
+            )
+        for name, (low, high), column in zip(self.objective_names, self.ranges, scores.T, strict=True):
+            given = column[~np.isnan(column)]
+            if not len(given) and not self._gives_a_number(name):
+                raise ValueError(
+                    f"the reward {name} is None for every answer, also the good one of each row: a forgotten return? "
+                    f"Mend it, {way_out}"
+                )
+            # What a poor answer earns below the range counts as its end: a penalty that has no end is usual.
+            for (_, text), reward in zip(good or pairs, column, strict=False):
+                if not (low - 1e-9 <= reward <= high + 1e-9 or np.isnan(reward)):
+                    raise ValueError(
+                        f"the reward {name} is {reward:.4g} for the answer {text!r:.60}, outside its range {low:g} to "
+                        f"{high:g}: give --range {name}=LOW,HIGH, or --range measured"
+                    )
+            texts = {text for (_, text), reward in zip(pairs, column, strict=True) if not np.isnan(reward)}
+            if good and len(texts) > 1 and given.min() == given.max():
+                raise ValueError(
+                    f"the reward {name} is {given[0]:.4g} for all {len(texts)} answers that were tried, good ones and "
+                    f"poor ones: it cannot tell answers apart. Mend it, {way_out}"
+                )
+
+    def _gives_a_number(self, name: str) -> bool:
+        """Return whether an objective gives a number to the good answer of any row, or else to its prompt."""
+        column = self.objective_names.index(name)
+        for first in range(0, len(self.rows), 64):
+            rows = [task.row for task in self.rows[first : first + 64]]
+            scores, _ = self.functions(rows, [(*good_responses(row), row["prompt"])[0] for row in rows])
+            if not np.isnan(scores[:, column]).all():
+                return True
+        return False
 
     def active(self, task: PromptTask) -> NDArray[np.bool_]:
         """Return which functions give the row's good answer a number, shape (d,)."""

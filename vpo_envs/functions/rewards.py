@@ -16,6 +16,8 @@ from vpo_envs.common.wording import did_you_mean, told
 Function = Callable[..., Any]
 Row = dict[str, Any]
 
+LAMBDA = "<lambda>"
+"""What Python calls a function without a name."""
 BATCHED = "completions"
 """A function with this parameter takes lists and returns a list, as in TRL."""
 
@@ -45,11 +47,11 @@ class RewardFunctions:
         self._parts = {name: _parts(name, function, rows[0]) for name, function in functions.items()}
         """The objectives of each function that returns a mapping; none for one that returns a number."""
         self.described = {
-            part: (inspect.getdoc(functions[name]) or f"Reward function {name}").partition("\n")[0].rstrip(".")
+            part: (inspect.getdoc(functions[name]) or "").partition("\n")[0].rstrip(".")
             for name, parts in self._parts.items()
             for part in parts or (name,)
         }
-        """Objectives by name: the first line of the function's docstring."""
+        """Objectives by name: the first line of the function's docstring, empty without one."""
         self.names = tuple(self.described)
 
     def __call__(
@@ -110,6 +112,11 @@ def _reward(result: Any, key: str | None) -> tuple[float, str]:
     return reward, _fault(value, key if lacks_key else None)
 
 
+def goals(described: Mapping[str, str]) -> str:
+    """Return what a prompt for several answers says of objectives, from their descriptions by name."""
+    return f"The goals are {'; '.join(f'{name}: {text}' if text else name for name, text in described.items())}."
+
+
 def load_functions(target: str) -> dict[str, Function]:
     """Import ``MODULE:NAME``, a function or a list or mapping of functions, and return them by name.
 
@@ -139,6 +146,8 @@ def find_functions(target: str) -> dict[str, Function]:
     for name in target.rpartition(":")[2].split(","):
         value: Any = getattr(source, name, None)
         several = isinstance(value, Mapping) or (isinstance(value, list | tuple) and value)
+        if getattr(value, "__name__", "") == LAMBDA:
+            value, several = {name: value}, True
         for function_name, function in by_name(value if several else [value]).items():
             if not callable(function):
                 hint = did_you_mean(name, [known for known, value in vars(source).items() if callable(value)])
@@ -155,7 +164,7 @@ def find_functions(target: str) -> dict[str, Function]:
 
 
 def by_name(functions: Mapping[str, Function] | Sequence[Function]) -> dict[str, Function]:
-    """Return functions by their names.
+    """Return functions by their names; a lambda, which has none, is called ``reward``.
 
     Raises:
         ValueError: Two functions have the same name.
@@ -165,6 +174,7 @@ def by_name(functions: Mapping[str, Function] | Sequence[Function]) -> dict[str,
     named: dict[str, Function] = {}
     for function in functions:
         name = getattr(function, "__name__", type(function).__name__)
+        name = "reward" if name == LAMBDA else name
         if name in named:
             raise ValueError(f"two reward functions have the name {name!r}: give a mapping of names to functions")
         named[name] = function

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,6 +41,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     forget()
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
 
 
 def forget() -> None:
@@ -136,3 +145,36 @@ def test_the_worked_example_passes_its_check() -> None:
     place = ROOT / "examples" / "own_rewards"
     rewards = f"{place / 'rewards.py'}:facts,warm,brief"
     assert main(["check", rewards, "--prompts", str(place / "tickets.jsonl"), "--columns", "prompt=ticket"]) == 0
+
+
+def test_mistakes_are_found_before_torch_is_loaded(
+    folder: Path, letters_model: Path, unused_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "own_rewards.py").write_text("def letter(response, wanted): response.count(wanted)\ndef brief(): pass\n")
+    options = [*OPTIONS[:3], "own_rewards.py:letter", *OPTIONS[4:]]
+    own = ["train", *options, "--steps", "1"]
+    missing = str(folder / "missing")
+    maze = ["--env", "vpo/Maze-v0"]
+    models = '{"models": {"judge": "no/such"}}'
+    endpoint = f"http://127.0.0.1:{unused_port}/v1"
+    commands = {
+        "the reward letter is None for every answer": [*own, "--model", str(letters_model)],
+        f"cannot load the model '{missing}'": ["train", *maze, "--model", missing],
+        "cannot load the model 'no/such'": ["warm-start", *maze, "--model", "no/such", "--out", "warm"],
+        "reward model 'no/such' cannot be loaded": ["train", "--env", "vpo/RewardModels-v0", "--env-kwargs", models],
+        f"the endpoint {endpoint} cannot be reached (Connection refused)\n": [
+            *("eval", "--endpoint", endpoint, *maze, "--model", "x"),
+        ],
+        f"'{missing}' does not exist": ["eval", missing, *maze],
+        "'./missing' does not exist": ["search", "./missing", *maze],
+        "'./gone' does not exist": ["serve", "./gone"],
+    }
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for message, words in commands.items():
+        script = (
+            f"import sys; from vpo_agent.command import main; code = main({words!r}); "
+            "assert 'torch' not in sys.modules; sys.exit(code)"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        assert message in done.stderr
+        assert done.returncode == 2, done.stderr

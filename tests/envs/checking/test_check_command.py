@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -133,3 +134,33 @@ def test_what_cannot_be_checked_is_said(argv: list[str], message: str, capsys: p
     captured = capsys.readouterr()
     assert message in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_a_check_says_whether_vpo_can_pay_and_what_prompts_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"prompt": f"Name {n}", "responses": [f"left {n}", f"right {n}"]} for n in range(8)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "sides.py").write_text(
+        "def left(prompt, response):\n    'The left side'\n"
+        "    return float(response == prompt.replace('Name', 'left'))\n"
+        "def right(prompt, response):\n    return float(response == prompt.replace('Name', 'right'))\n"
+        "def neither(response): response == ''\n"
+    )
+    main(["check", "sides.py:left,right", "--prompts", "rows.jsonl"])
+    shown = capsys.readouterr().out
+    # One answer is worth the mean of both weights, and two are worth the larger one, on average 3/4.
+    assert "a set pays, the vector hardly: the best three answers are worth 1.50 times the best one, over all" in shown
+    assert "prompts for several answers say: The goals are left: The left side; right.\n" in shown
+    main(["check", "sides.py:left", "--prompts", "rows.jsonl"])
+    assert "VPO can hardly pay: the best three answers are worth 1.00 times the best one" in capsys.readouterr().out
+    assert main(["check", "sides.py:neither", "--prompts", "rows.jsonl"]) == 1
+    shown = capsys.readouterr().out
+    assert re.search(r"constant objectives +FAIL +None for each of \d+ answers, a forgotten return\? neither", shown)
+    assert "whether VPO can pay is unknown: no answer that was tried earns anything" in shown
+    assert main(["check", "vpo/Maze-v0", "--instances", "2"]) == 0
+    assert re.search(
+        r"VPO can pay: .* times the best three by the scalar reward \(exact fronts of 2 tasks\)",
+        capsys.readouterr().out,
+    )

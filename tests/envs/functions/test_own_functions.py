@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import sys
+from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -61,7 +62,7 @@ def test_functions_of_both_kinds_score_each_answer() -> None:
     sum_of = env.task(0).fields["answer"]
     assert info["objectives"] == ("correct", "brief")
     assert prompt.startswith(env.task(0).prompt)
-    assert "correct: The sum is right; brief: Reward function brief" in prompt
+    assert "correct: The sum is right; brief. Use these tags" in prompt
     *_, info = env.step(format_answers([f"it is {sum_of}", "no"]))
     np.testing.assert_allclose(info["reward_matrix"], [[1, 1 - 8 / 40], [0, 1 - 2 / 40]], rtol=1e-6)
 
@@ -368,3 +369,63 @@ def test_rows_of_parquet_with_nulls_have_the_good_answers_that_they_state(tmp_pa
     env = from_functions(f"whole:{tmp_path / 'rows.parquet'}", lambda response, answer: 1.0)
     good = [env.demonstrations(task, np.random.default_rng(0), 1) for task in env.rows]
     assert good == [["4"], ["It is 6."], ["It is 8."]]
+
+
+def without_return(response: str) -> None:
+    len(response)
+
+
+def in_percent(response: str) -> float:
+    return 100.0 * ("4" in response)
+
+
+def always_half(response: str) -> float:
+    return 0.5
+
+
+def fails_for_poor_answers(response: str) -> float:
+    return 1 / response.count("4")
+
+
+def only_where_it_counts(response: str, strict: bool) -> float | None:
+    return float("4" in response) if strict else None
+
+
+SUMS = [{"prompt": f"What is {n} + {4 - n}?", "answer": "4", "strict": n == 3} for n in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (without_return, "the reward without_return is None for every answer, also the good one of each row: a forgot"),
+        (in_percent, "the reward in_percent is 100 for the answer '4', outside its range 0 to 1: give --range in_perc"),
+        (always_half, "the reward always_half is 0.5 for all 5 answers that were tried, good ones and poor ones: it"),
+        (
+            fails_for_poor_answers,
+            "the reward function fails_for_poor_answers gives ZeroDivisionError: division by zero",
+        ),
+    ],
+)
+def test_rewards_that_teach_nothing_are_found_before_a_training(function: Callable[..., Any], message: str) -> None:
+    env = from_functions(SUMS, [function], split="train", check_rewards=True)
+    env.rows = tuple(env.read_row(row) for row in SUMS)
+    with pytest.raises(ValueError, match=message):
+        env.check_scorers()
+    from_functions(SUMS, [function], check_rewards=False).check_scorers()
+
+
+def test_a_reward_that_counts_for_few_rows_is_taken() -> None:
+    env = from_functions(
+        [{**row, "prompt": f"{number}: {row['prompt']}"} for number in range(50) for row in SUMS],
+        [only_where_it_counts],
+    )
+    env.check_scorers()
+
+
+def test_goals_can_be_left_out_of_prompts_and_functions_without_a_name_get_one() -> None:
+    env = from_functions(SUMS, lambda response, answer: float(response == answer), num_answers=2)
+    assert env.objective_names == ("reward",)
+    assert "The goals are reward. Use these tags" in env.prompt(env.task(0), 2)
+    quiet = from_functions(SUMS, [correct], num_answers=2, name_goals=False)
+    assert "The goals are" not in quiet.prompt(quiet.task(0), 2)
+    assert "right" not in quiet.prompt(quiet.task(0), 2)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from vpo_envs.common.hub import check_available
 from vpo_envs.common.wording import first_line
 from vpo_envs.core import ScorerFailure
 from vpo_envs.tasks.reward_models.task import Pair, ScoreCache, Scores
@@ -15,9 +16,10 @@ from vpo_envs.tasks.reward_models.task import Pair, ScoreCache, Scores
 
 def check_heads(path: str, heads: int) -> None:
     """Raise ``ValueError`` unless the model at ``path`` exists and has as many labels as heads are wanted."""
-    from transformers import AutoConfig
-
     try:
+        check_available(path)
+        from transformers import AutoConfig  # slow to import
+
         labels = AutoConfig.from_pretrained(path, trust_remote_code=False).num_labels
     except (OSError, ValueError) as error:
         raise ValueError(f"reward model {path!r} cannot be loaded: {first_line(error)}") from None

@@ -1,0 +1,72 @@
+"""Whether several answers can be worth more than one: what VPO can gain over training for a single reward."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from vpo_envs.checking.conflict import objective_conflict
+from vpo_envs.checking.subject import EnvSubject, Floats, Subject
+from vpo_envs.common.wording import counted
+from vpo_envs.core import UnknownFront
+from vpo_envs.pareto import BestSets, best_sets
+
+LITTLE = 0.02
+"""Gain of a set over one answer up to which it is not worth having."""
+
+
+class Payoff(NamedTuple):
+    """What the best three answers to a prompt are worth, on average over prompts."""
+
+    best: BestSets
+    basis: str
+    """The answers that this is known from, in words."""
+
+    def __str__(self) -> str:
+        set_worth, vector_worth = self.best.set_worth, self.best.vector_worth
+        measured = f"the best three answers are worth {set_worth:.2f} times the best one, over all weightings"
+        if set_worth < 1 + LITTLE:
+            verdict = f"VPO can hardly pay: {measured}, so one answer serves them all and --method grpo is enough"
+        elif vector_worth < 1 + LITTLE:
+            verdict = (
+                f"a set pays, the vector hardly: {measured}, and as much as the best three by the scalar reward, so "
+                "--method max_at_k may do as well"
+            )
+        else:
+            verdict = f"VPO can pay: {measured}, and {vector_worth:.2f} times the best three by the scalar reward"
+        return f"{verdict} ({self.basis})"
+
+
+def payoff(subject: Subject) -> Payoff | str:
+    """Return what a set of answers is worth to the prompts that are checked, or why it cannot be known.
+
+    It is known from the exact fronts of an environment or its demonstrations. For reward functions it is measured on
+    the answers that the checks have tried: the good ones of each row, changed ones, and good answers to other prompts.
+    """
+    if isinstance(subject, EnvSubject):
+        try:
+            report = objective_conflict(subject.env, subject.instances)
+        except UnknownFront:
+            return (
+                "whether VPO can pay is unknown: the environment has neither exact fronts nor demonstrations; the "
+                "answers of a model show it: vpo eval MODEL"
+            )
+        kind = "exact fronts" if report.exact else "the best demonstrations"
+        return Payoff(report.best, f"{kind} of {counted(report.instances, 'task')}")
+    tried, (low, high) = _tried(subject), subject.bounds
+    sums = np.zeros(3)
+    for vectors, case in zip(tried, subject.cases, strict=True):
+        active = ~np.isnan(vectors[0])
+        points = (vectors[:, active] - low) / (high - low)
+        points = points[~np.isnan(points).any(axis=1)].clip(0.0, 1.0)
+        sums += best_sets(points, case.weights[active] / case.weights[active].sum()) if active.any() else 0.0
+    if not sums.any():
+        return "whether VPO can pay is unknown: no answer that was tried earns anything"
+    basis = f"{sum(map(len, tried)):,} answers that were tried on {counted(len(tried), 'prompt')}"
+    return Payoff(BestSets(*(sums / len(tried)).tolist()), basis)
+
+
+def _tried(subject: Subject) -> list[Floats]:
+    """Return the vectors of the answers that were tried on each prompt, (n, d), the good ones first."""
+    return [np.concatenate(vectors) for vectors in zip(subject.good, subject.changed, subject.others, strict=True)]
