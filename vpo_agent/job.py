@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from envs_data import BUNDLED_MODELS
-from vpo_agent.config import DEFAULT_RUNS_DIR, Job, TrainConfig
+from vpo_agent.config import Job, TrainConfig
 from vpo_agent.estimators.choices import FEWEST_FOR_A_POOL, POOLED
 from vpo_agent.measure.notices import about_rewards, good_rewards, no_signal, notices, prospects
 from vpo_agent.measure.pool import Pool
@@ -19,7 +19,7 @@ from vpo_agent.report.learning_curves import draw_learning
 from vpo_agent.report.methods import Method
 from vpo_agent.report.tables import best_on_fronts, change_rows, change_table
 from vpo_agent.runs.checkpoints import write_text_atomically
-from vpo_agent.runs.continuing import vpo_command, when_stopped
+from vpo_agent.runs.continuing import resume_options, saved_run_options, vpo_command, when_stopped
 from vpo_agent.runs.inputs import accepted_changes
 from vpo_agent.runs.rows import read_rows
 from vpo_agent.trainer import Trainer
@@ -39,9 +39,7 @@ def train_and_report(job: Job | TrainConfig) -> str:
     started = time.perf_counter()
     job = Job(job) if isinstance(job, TrainConfig) else job
     trainer = Trainer(job.config, resume=job.resume, overwrite=job.overwrite, accept_changes=job.accept_changes)
-    words = ["train", "--resume", "--name", trainer.folder.path.name]
-    if trainer.config.runs_dir != DEFAULT_RUNS_DIR:
-        words += ["--runs-dir", str(trainer.config.runs_dir)]
+    words = ["train", *resume_options(trainer.config, trainer.folder.path.name)]
     with when_stopped(f"continue with: {vpo_command(*words)}"):
         return _run(trainer, started)
 
@@ -61,7 +59,8 @@ def _run(trainer: Trainer, started: float) -> str:
     print("", *texts, sep="\n")
     print(f"{folder}/ holds config.json, metrics.jsonl, TensorBoard events, checkpoints, results.md, ", end="")
     print(f"learning_curves.png and best_at_k.png; all of it took {(time.perf_counter() - started) / 60:.1f} minutes")
-    print(f"show the answers, their rewards and the reasons: {vpo_command('show', str(folder))}")
+    words = ["show", str(folder), *saved_run_options(trainer.config, programs=True)]
+    print(f"show the answers, their rewards and the reasons: {vpo_command(*words)}")
     return table
 
 

@@ -145,18 +145,24 @@ def saved_env(env_id: str, arguments: Mapping[str, Any], imports: Iterable[str] 
     return bare_id
 
 
-def check_saved_arguments(env_id: str, arguments: Mapping[str, Any]) -> None:
-    """Raise ValueError if saved data give an environment arguments that are neither harmless nor trusted."""
+def arguments_to_trust(env_id: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that saved data may choose only if they are trusted: neither harmless nor the default."""
     from vpo_envs.contract.arguments import constructor_arguments
 
     made_of = env_type(env_id)
     harmless: frozenset[str] = getattr(made_of, "harmless_arguments", frozenset())
     defaults = constructor_arguments(made_of)
-    untrusted = {
+    return {
         name: value
         for name, value in arguments.items()
-        if name not in harmless and not is_trusted(name, value) and not (name in defaults and value == defaults[name])
+        if name not in harmless and not (name in defaults and value == defaults[name])
     }
+
+
+def check_saved_arguments(env_id: str, arguments: Mapping[str, Any]) -> None:
+    """Raise ValueError if saved data give an environment arguments that are neither harmless nor trusted."""
+    chosen = arguments_to_trust(env_id, arguments)
+    untrusted = {name: value for name, value in chosen.items() if not is_trusted(name, value)}
     if untrusted:
         stated = ", ".join(f"{name}={value!r:.{SHOWN_CHARS}}" for name, value in untrusted.items())
         raise ValueError(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vpo_agent.command.parser import Commands, add_env_options, add_trust_option, at_least, number_or_file
 from vpo_agent.command.rewards import add_rewards_options
+from vpo_agent.runs.continuing import vpo_command
 
 if TYPE_CHECKING:
     from vpo_agent.measure.pool import Pool
@@ -160,7 +161,8 @@ def _report_new_pool(evaluated: Evaluated, arguments: argparse.Namespace, out: P
         evaluated.pool.save(kept)
         _report(evaluated, arguments, out)
     except OSError as error:
-        way_out = f": what was sampled is kept, so give vpo eval {kept} --out {out}" if kept.is_file() else ""
+        again = vpo_command("eval", str(kept), "--out", str(out))
+        way_out = f": what was sampled is kept, so give {again}" if kept.is_file() else ""
         raise ValueError(f"cannot write the folder {str(out)!r}, {error.strerror or error}{way_out}") from error
     kept.unlink()
 

@@ -17,7 +17,7 @@ from vpo_agent.measure.pool import ROUNDING, Floats, Pool
 from vpo_agent.measure.summary import Summary, worth_of_answers, worth_of_fronts
 from vpo_envs import Status, VectorTextEnv
 from vpo_envs.core import AnyEnv
-from vpo_envs.registration import env_type
+from vpo_envs.registration import env_type, registering_module
 
 MOSTLY = 0.5
 SHOWN_CHARACTERS, SHOWN_NAMES = 300, 4
@@ -248,7 +248,9 @@ def _way_out(pool: Pool) -> str:
     demonstrations = getattr(env_type(str(env)), "demonstrations", None) if is_known else None
     if demonstrations in (None, VectorTextEnv.demonstrations) or "endpoint" in pool.source:
         return "start from a model that answers some prompts right, or from easier prompts"
-    words = ["vpo", "warm-start", *env_options(str(env), pool.source.get("env_kwargs") or {})]
+    module = registering_module(str(env))
+    imports = [module] if module else []
+    words = ["vpo", "warm-start", *env_options(str(env), pool.source.get("env_kwargs") or {}, imports)]
     if model:
         words += ["--model", str(model)]
     words += ["--out", "runs/base"]

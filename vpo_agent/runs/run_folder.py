@@ -7,6 +7,7 @@ import errno
 import json
 import math
 import os
+import shlex
 import shutil
 import sys
 import threading
@@ -20,6 +21,7 @@ from safetensors import SafetensorError
 from vpo_agent.config import CONFIG_FILE, MAY_CHANGE_ON_RESUME, TrainConfig, flat_settings, read_config
 from vpo_agent.errors import DiskFull, RunStopped
 from vpo_agent.runs.checkpoints import checkpoints, write_text_atomically
+from vpo_agent.runs.continuing import resume_options
 from vpo_agent.runs.inputs import check_inputs, hash_inputs, note_inputs
 from vpo_agent.runs.loggers import Logger, open_logger
 from vpo_agent.runs.rows import read_rows, rows_until
@@ -189,7 +191,7 @@ class RunFolder:
             kept = f"the last good checkpoint is {saved}" if saved else "there is no checkpoint yet"
             raise DiskFull(
                 f"cannot write the run in {str(self.path)!r}, {reason}: make room, then continue with "
-                f"--resume --name {self.path.name}; {kept}"
+                f"{shlex.join(resume_options(self.config, self.path.name))}; {kept}"
             ) from error
         finally:
             threading.excepthook = outer

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -14,8 +16,9 @@ from paths import ROOT
 
 from vpo_agent.command import main
 from vpo_agent.command.options import parse_job
-from vpo_agent.config import env_options
+from vpo_agent.config import env_options, read_run_config
 from vpo_agent.presets import ALL
+from vpo_agent.runs.continuing import resume_options
 from vpo_envs.common import imports
 from vpo_envs.common.imports import FUNCTIONS_ID
 
@@ -178,3 +181,27 @@ def test_mistakes_are_found_before_torch_is_loaded(
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
         assert message in done.stderr
         assert done.returncode == 2, done.stderr
+
+
+def test_the_commands_that_a_training_names_work_as_printed(
+    folder: Path, letters_model: Path, no_figures: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(train(letters_model)) == 0
+    out = capsys.readouterr().out
+    show = shlex.split(re.search(r"show the answers, their rewards and the reasons: (.*)", out)[1])
+    base = shlex.split(re.search(r"with (vpo warm-start .*?)(\. The first response|$)", out, re.MULTILINE)[1])
+    forget()
+    assert main(show[show.index("show") :]) == 0
+    shown = capsys.readouterr()
+    assert "write " in shown.out, "the prompts"
+    assert "not shown" not in shown.err
+    forget()
+    config = read_run_config(folder / "runs" / "own", stated=["source", "rewards"])
+    assert main(["train", *resume_options(config, "own"), "--steps", "3"]) == 0
+    forget()
+    assert main([*base[1:], "--steps", "1", "--eval-prompts", "1", "--max-new-tokens", "8"]) == 0
+    saved = re.search(r"train it with: (.*)", capsys.readouterr().out)[1]
+    forget()
+    words = shlex.split(saved)
+    job = parse_job(words[words.index("train") + 1 :], description="", presets=ALL)
+    assert job.config.model == "runs/base"
