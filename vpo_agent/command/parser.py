@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
@@ -225,6 +226,8 @@ def run_script(main: Callable[[], None]) -> None:
 def exit_status(command: Callable[[], None]) -> int:
     """Call a command, turn errors that a user can mend into one line on standard error, and return the exit status.
 
+    Warnings are one line as well.
+
     It is 0, 2 for a bad request, 1 for a run that diverged or ran out of memory or disk, or a failed check, and 130
     after Ctrl-C or SIGTERM, with the message of the ``KeyboardInterrupt`` if it has one. Any other error is a bug and
     keeps its traceback.
@@ -242,6 +245,7 @@ def _exit_status(command: Callable[[], None]) -> int:
             # A terminal that lacks a character shows a question mark. A redirected stream may refuse.
             with contextlib.suppress(OSError):
                 reconfigure(errors="replace")
+    former_format, warnings.formatwarning = warnings.formatwarning, _one_line
     former = signal.getsignal(signal.SIGTERM)
     handled = former == signal.SIG_DFL and threading.current_thread() is threading.main_thread()
     try:
@@ -265,6 +269,12 @@ def _exit_status(command: Callable[[], None]) -> int:
         print(*("stopped", *stop.args), sep="; ", file=sys.stderr)
         return 130
     finally:
+        warnings.formatwarning = former_format
         if handled:
             signal.signal(signal.SIGTERM, former)
     return 0
+
+
+def _one_line(message: Warning | str, *_place: Any, **_line: Any) -> str:
+    """Return a warning as a command shows it, without the line of source that gave it."""
+    return f"warning: {' '.join(str(message).split())}\n"

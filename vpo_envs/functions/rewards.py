@@ -211,7 +211,9 @@ def read_prompt_row(raw: Mapping[str, Any], columns: Mapping[str, str] | None = 
         row[name] = raw[column]
     if "prompt" not in row:
         raise BadRow(
-            "", f"a row has a prompt, and this one has {', '.join(raw) or 'nothing'}: name it with columns prompt=NAME"
+            "",
+            f"a row has a prompt, and this one has {', '.join(raw) or 'nothing'}: name it with "
+            "--columns prompt=NAME, in Python columns={'prompt': 'NAME'}",
         )
     prompt = row["prompt"]
     if isinstance(prompt, list) and prompt and isinstance(prompt[-1], Mapping):

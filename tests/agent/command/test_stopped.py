@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -83,3 +85,15 @@ def test_a_script_that_is_stopped_as_it_starts_says_so(
         train_script("", TASKS["maze"])
     assert ended.value.code == 130
     assert capsys.readouterr().err == f"stopped; {NO_STEP}: give the same command again\n"
+
+
+def test_a_warning_is_one_line_without_the_source_that_gave_it(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    good = {"question": "What is 1 + 1?", "answer": "1 + 1 = <<1+1=2>>2\n#### 2"}
+    rows.write_text(f"{json.dumps(good)}\n{json.dumps({'question': 'no answer'})}\n")
+    kwargs = json.dumps({"source": f"whole:{rows}", "on_bad_row": "skip"})
+    words = ["-m", "vpo_agent.command", "envs", "vpo/GSM8K-v0", "--env-kwargs", kwargs]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("warning: skipped 1 bad row and kept 1; the first: ")
+    assert done.stderr.count("\n") == 1
