@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
@@ -29,6 +30,7 @@ BACKENDS = ["native", "vllm"]
 
 T = TypeVar("T")
 Checked = TypeVar("Checked", bound=BaseModel)
+Thinking = Literal["on", "off"]
 Incidental = Annotated[T, "incidental"]
 """A setting that cannot change results: a resumed run may change it, and comparisons ignore it."""
 Resumable = Annotated[T, "resumable"]
@@ -125,6 +127,20 @@ class Sampling(_Group):
     rollouts_per_prompt: int = _setting(8, "rollouts of each prompt, G", ge=1)
     max_new_tokens: int = _setting(1024, "length limit of a response, in tokens", ge=1)
     temperature: float = _setting(1.0, "sampling temperature in training", gt=0)
+    thinking: Thinking = _setting("off", "whether the chat template asks for thoughts before the answer: on or off")
+    date: Evaluated[str | None] = _setting(
+        None, "day that the chat template writes where it writes one, as 2026-01-31; that of the start by default"
+    )
+
+    @field_validator("date")
+    @classmethod
+    def _is_a_day(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                date.fromisoformat(value)
+            except ValueError:
+                raise ValueError("give a day such as 2026-01-31") from None
+        return value
 
 
 class _BudgetInputs(Sampling, Method):

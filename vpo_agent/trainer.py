@@ -128,6 +128,7 @@ class Trainer(Training):
         self._try_out_estimator()
         self._objective_columns = [free_name(name, COLUMNS) for name in self.env.objective_names]
         self.folder = RunFolder.open(config, resume=resume, overwrite=overwrite)
+        self.config = config = self.folder.config
         environments = (self.env, self._eval_env, self._validation_env)
         self.folder.compare_inputs(environments, resume=resume, accept_changes=accept_changes)
         checkpoint, damaged = newest_whole(self.folder.checkpoints) if resume else (None, [])
@@ -139,6 +140,8 @@ class Trainer(Training):
             checkpoint=checkpoint,
             seed=config.seed,
             gradient_checkpointing=config.gradient_checkpointing,
+            thinking=config.thinking == "on",
+            date=config.date,
         )
         longest = self._check_prompts()
         self.plan = self._plan_memory(longest)

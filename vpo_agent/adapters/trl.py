@@ -9,7 +9,9 @@ the logs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -22,11 +24,12 @@ from vpo_agent.estimators.bound import BoundEstimator
 from vpo_agent.estimators.losses import token_weights
 from vpo_agent.measure.measures import free_name
 from vpo_agent.measure.metrics import diversity
-from vpo_agent.policy.chat import ChatFormat, read_tokens
+from vpo_agent.policy.chat import ChatFormat
 from vpo_envs import Status
 from vpo_envs.common.libraries import check_package
+from vpo_envs.common.thoughts import find_thoughts
 from vpo_envs.core import AnyEnv
-from vpo_envs.text import end_tags
+from vpo_envs.text import answer_tags, end_tags
 
 # The extra allows only releases whose reward path is tested.
 check_package("trl", "trl", "training with TRL")
@@ -67,6 +70,8 @@ class TRLAdapter:
         rollouts_per_prompt: G.
         num_answers: The different numbers of answers that prompts may ask for; that of the environment by default.
         updates_per_step: Optimizer steps that TRL takes on the rollouts of a training step.
+        thinking: Whether the chat template is asked for thoughts before the answer.
+        date: The day that the chat template writes where it writes one, such as ``2026-01-31``; today by default.
         **settings: Other fields of :class:`~vpo_agent.estimators.bound.BoundEstimator`.
 
     Raises:
@@ -84,6 +89,8 @@ class TRLAdapter:
         rollouts_per_prompt: int = 8,
         num_answers: Sequence[int] = (),
         updates_per_step: int = 1,
+        thinking: bool = False,
+        date: str | None = None,
         **settings: Any,
     ) -> None:
         if rollouts_per_prompt < 2:
@@ -93,7 +100,11 @@ class TRLAdapter:
             options.setdefault("baseline", "others")
         self.env = env
         self.tokenizer = tokenizer
-        self.chat = ChatFormat(tokenizer)
+        self.chat = ChatFormat(tokenizer, thinking=thinking, date=date)
+        """How prompts become tokens."""
+        self._ending_ids = {*as_list(tokenizer.eos_token_id), *as_list(self.chat.turn_end_id)}
+        self._own_settings: tuple[Any, ...] = ()
+        """The model of the trainer and its own settings, which the trainer changes."""
         self.estimator = BoundEstimator(env, method, options, **settings)
         self.rollouts_per_prompt = rollouts_per_prompt
         self.num_answers = tuple(num_answers) or (env.num_answers,)
@@ -102,10 +113,16 @@ class TRLAdapter:
         objectives = [free_name(name, reserved) for name in env.objective_names]
         self.columns = ("advantage", "score", *objectives, "diversity")
         """Names of the reward functions."""
+        self.truncated = 0.0
+        """Share of this process's last responses that ran into the length limit, or ended inside their thoughts."""
         self.scored: NDArray[np.float64] | None = None
         """Values of the reward functions for the B responses of this process, (B, 3 + d); NaN stands for ``None``."""
         for m in self.num_answers:
             self._check_mean(self.estimator.try_out(rollouts_per_prompt, m).advantages)
+
+    def set_date(self, date: str | None) -> None:
+        """Let the chat template write another day, see the argument ``date``."""
+        self.chat = ChatFormat(self.tokenizer, thinking=self.chat.thinking, date=date)
 
     # Arguments of the trainer --------------------------------------------------------------------------------------
 
@@ -144,28 +161,76 @@ class TRLAdapter:
             "remove_unused_columns": False,
             "mask_truncated_completions": False,
         }
-        if self.tokenizer.chat_template is not None:
-            settings["chat_template_kwargs"] = {"enable_thinking": False}
+        if self.chat.is_chat:
+            settings["chat_template_kwargs"] = self.chat.switches
         return settings
 
     def end_at_last_answer(self, model: Any) -> Any:
         """Make responses end with the turn, and at the last closing tag if that is one token; return the model.
 
         Where prompts ask for different numbers of answers, a response does not end at a tag that longer responses also
-        hold. TRL ends responses at single tokens only. If the tag is several tokens, a response continues to the end of
-        sequence, or with vLLM to a stop string:
-        ``generation_kwargs={"stop": [...], "include_stop_str_in_output": True}``.
+        hold, nor where responses begin with thoughts, in which it would end as well. TRL ends responses at single
+        tokens only. If the tag is several tokens, a response continues to the end of sequence, or with vLLM to a stop
+        string, see :meth:`vllm_settings`. What the trainer of :meth:`trainer_type` saves has the model's own ends.
         """
-        closing_ids = {closing_token(self.tokenizer, tag) for tag in end_tags(self.num_answers)}
-        ending_ids = {*closing_ids, self.chat.turn_end_id} - {None}
+        special = {name: value for name, value in vars(model.config).items() if name.endswith("_token_id")}
+        self._own_settings = (model, deepcopy(model.generation_config), special)
+        tags = [] if self.chat.thinks else end_tags(self.num_answers)
+        ending_ids = {*(closing_token(self.tokenizer, tag) for tag in tags), self.chat.turn_end_id} - {None}
         if ending_ids:
-            eos_ids = model.generation_config.eos_token_id
-            if eos_ids is None:
-                eos_ids = self.tokenizer.eos_token_id
-            if not isinstance(eos_ids, list):
-                eos_ids = [] if eos_ids is None else [eos_ids]
+            eos_ids = as_list(model.generation_config.eos_token_id) or as_list(self.tokenizer.eos_token_id)
             model.generation_config.eos_token_id = sorted({*eos_ids, *ending_ids})
+        self._ending_ids |= set(as_list(model.generation_config.eos_token_id))
         return model
+
+    def vllm_settings(self) -> dict[str, Any]:
+        """Return ``generation_kwargs`` for vLLM, which ends responses at strings too, but not inside thoughts."""
+        turn_end = [self.chat.turn_end_text] if self.chat.turn_end_text else []
+        settings: dict[str, Any] = {
+            "stop": turn_end + ([] if self.chat.thinks else end_tags(self.num_answers)),
+            "include_stop_str_in_output": True,
+            # Tags may be special tokens, and stop strings are looked for in the text.
+            "skip_special_tokens": False,
+        }
+        if self.chat.turn_end_id is not None:
+            settings["stop_token_ids"] = [self.chat.turn_end_id]
+        return settings
+
+    def trainer_type(self) -> type[Any]:
+        """Return ``GRPOTrainer`` with the prompts and the saved settings of this library.
+
+        Prompts have the same tokens as in the built-in trainer: one beginning, no end, and the date of the run. What is
+        saved has the generation settings and the special tokens of the model, not those of the training.
+        """
+        from trl import GRPOTrainer
+
+        adapter = self
+
+        class AdaptedTrainer(GRPOTrainer):
+            def _tokenize_prompts(self, prompts: list[Any]) -> tuple[list[list[int]], None, dict[str, Any]]:
+                return adapter.chat.encode(prompts), None, {}
+
+            def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+                with adapter.own_settings():
+                    super()._save(output_dir, state_dict)
+
+        return AdaptedTrainer
+
+    @contextmanager
+    def own_settings(self) -> Iterator[None]:
+        """Give the model of :meth:`end_at_last_answer` its own settings for as long as the block runs."""
+        if not self._own_settings:
+            yield
+            return
+        model, generation_config, special = self._own_settings
+        generation_config_of_training, config_of_training = model.generation_config, dict(vars(model.config))
+        try:
+            model.generation_config = generation_config
+            vars(model.config).update(special)
+            yield
+        finally:
+            model.generation_config = generation_config_of_training
+            vars(model.config).update(config_of_training)
 
     # Scores --------------------------------------------------------------------------------------------------------
 
@@ -200,7 +265,9 @@ class TRLAdapter:
     ) -> list[ScoredResponse]:
         """Score the responses of this process; the environment scores those to one number of answers together."""
         task_of = {text: self.env.task_type.model_validate_json(text) for text in set(tasks)}
-        texts = read_tokens(self.tokenizer, completion_ids)
+        texts = self.chat.read(completion_ids)
+        cut = [self._is_cut(*response) for response in zip(completion_ids, texts, num_answers, strict=True)]
+        self.truncated = sum(cut) / len(cut)
         scored: dict[int, ScoredResponse] = {}
         for m in set(num_answers):
             indices = [index for index, number in enumerate(num_answers) if number == m]
@@ -252,6 +319,11 @@ class TRLAdapter:
         columns[~valid] = np.nan
         return columns.reshape(-1, len(self.columns))
 
+    def _is_cut(self, tokens: list[int], text: str, num_answers: int) -> bool:
+        """Whether a response ended inside its thoughts, or neither with its last answer nor by itself."""
+        masked, unclosed = find_thoughts(text)
+        return unclosed or not (tokens[-1] in self._ending_ids or answer_tags(num_answers)[-1][1] in masked)
+
     # Details -------------------------------------------------------------------------------------------------------
 
     def _check_mean(self, advantages: Tensor) -> None:
@@ -264,6 +336,11 @@ class TRLAdapter:
                 f"the advantages of {method} have a group mean of {largest:.2g}, which TRL would subtract: use a "
                 "method with mean 0, such as vpo, grpo, or max_at_k with baseline='others'"
             )
+
+
+def as_list(token_ids: int | list[int] | None) -> list[int]:
+    """Return end-of-sequence tokens, in any of the forms that settings have, as a list."""
+    return token_ids if isinstance(token_ids, list) else [] if token_ids is None else [token_ids]
 
 
 def closing_token(tokenizer: Any, tag: str) -> int | None:
@@ -296,11 +373,14 @@ class AdapterReward:
         row: list[int],
         trainer_state: Any,
         num_answers: list[int] | None = None,
+        log_metric: Callable[[str, float], None] | None = None,
         **_: Any,
     ) -> list[float | None]:
         """Return the value of each response of this process; ``None`` if its scorer failed."""
         if self._column == 0:
             step = trainer_state.global_step // self.adapter.updates_per_step
             self.adapter.score(completion_ids, task, row, step, num_answers)
+            if log_metric is not None:
+                log_metric("truncated", self.adapter.truncated)
         assert self.adapter.scored is not None
         return [None if np.isnan(value) else float(value) for value in self.adapter.scored[:, self._column]]

@@ -16,7 +16,6 @@ from vpo_agent.config import Job, TrainConfig
 from vpo_agent.learning.optimizer import learning_rate
 from vpo_agent.measure.measures import PREFIX, short_names
 from vpo_envs.common.libraries import check_libraries
-from vpo_envs.text import end_tags
 
 if TYPE_CHECKING:
     from accelerate import PartialState
@@ -107,7 +106,6 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
         "vllm_importance_sampling_correction": config.importance_cap is not None,
         "vllm_importance_sampling_mode": "token_truncate",
         "vllm_importance_sampling_clip_max": config.importance_cap,
-        "generation_kwargs": {"stop": end_tags(config.answer_shares), "include_stop_str_in_output": True},
     }
 
 
@@ -125,6 +123,8 @@ def row_of(logs: dict[str, Any], step: int) -> dict[str, Any]:
         "completions/clipped_ratio": "truncated",
     }
     row: dict[str, Any] = {"kind": "train", "step": step}
+    if "truncated" in logs:  # by the adapter, which knows stop strings and thoughts
+        logs = {name: value for name, value in logs.items() if name != "completions/clipped_ratio"}
     for name, value in logs.items():
         if not isinstance(value, int | float) or name.endswith("/std") or name.startswith("rewards/advantage/"):
             continue
@@ -144,7 +144,15 @@ def make_adapter(config: TrainConfig, tokenizer: Any) -> TRLAdapter:
     names = ("method", "method_options", "rollouts_per_prompt", *SETTINGS)
     settings = {name: getattr(config, name) for name in names}
     updates = updates_per_step(config)
-    return TRLAdapter(env, tokenizer, num_answers=config.answer_counts, updates_per_step=updates, **settings)
+    return TRLAdapter(
+        env,
+        tokenizer,
+        num_answers=config.answer_counts,
+        updates_per_step=updates,
+        thinking=config.thinking == "on",
+        date=config.date,
+        **settings,
+    )
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -164,6 +172,8 @@ class _Start(NamedTuple):
 
     settings: dict[str, Any]
     """Arguments of ``GRPOConfig``."""
+    config: TrainConfig
+    """The settings of the run, with its date."""
     path: Path
     """The run folder."""
     checkpoint: Path | None
@@ -214,7 +224,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
             checkpoint = last_checkpoint(folder.path / "trl") if job.resume else None
             step = int(checkpoint.name.removeprefix("checkpoint-")) // updates if checkpoint else 0
             folder.start(step)
-            shared = [_Start(settings, folder.path, checkpoint, step)]
+            shared = [_Start(settings, folder.config, folder.path, checkpoint, step)]
             print(f"sampled by the backend {config.backend}")
         except ValueError as error:
             shared = [error]
@@ -223,14 +233,15 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
     if isinstance(start, ValueError):
         _end_together(processes, start)
     if not processes.is_main_process:
-        folder = RunFolder(start.path, config)
+        folder = RunFolder(start.path, start.config)
+    adapter.set_date(start.config.date)
 
     with (
         warnings.catch_warnings(action="ignore", category=FutureWarning),
         folder.room(lambda: last_checkpoint(start.path / "trl")),
         folder.writer(start.step) if processes.is_main_process else nullcontext() as writer,
     ):
-        trainer = _trainer_type()(
+        trainer = _trainer_type(adapter.trainer_type())(
             config,
             model=adapter.end_at_last_answer(model),
             processing_class=tokenizer,
@@ -249,6 +260,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
                 **{
                     **start.settings,
                     **adapter.required_settings(),
+                    **({"generation_kwargs": adapter.vllm_settings()} if config.backend == "vllm" else {}),
                     "output_dir": str(start.path / "trl"),
                     **changes,
                 }
@@ -272,12 +284,13 @@ def _end_together(processes: PartialState, error: ValueError) -> NoReturn:
     raise SystemExit(2)
 
 
-def _trainer_type() -> type[Any]:
-    """Return ``GRPOTrainer`` with the learning rates of the built-in trainer."""
+def _trainer_type(adapted: Any) -> type[Any]:
+    """Return a trainer with the learning rates of the built-in trainer."""
     from torch.optim.lr_scheduler import LambdaLR
-    from trl import GRPOTrainer
 
-    class Trainer(GRPOTrainer):
+    class Trainer(adapted):  # type: ignore[misc]  # the class comes from TRL, which is imported late
+        lr_scheduler: Any
+
         def __init__(self, config: TrainConfig, **arguments: Any) -> None:
             self._config = config
             super().__init__(**arguments)

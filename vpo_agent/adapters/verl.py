@@ -112,7 +112,7 @@ def write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
         raise ValueError(f"cannot write {str(path)!r}: {error.strerror or error}") from None
 
 
-def command_line(folder: Path, *, model: str, rollouts: int) -> tuple[str, list[str]]:
+def command_line(folder: Path, *, model: str, rollouts: int, thinking: bool = False) -> tuple[str, list[str]]:
     """Return the program and the options that train on ``train.parquet`` in a folder, with verl 0.9.
 
     ``validation.parquet`` is in the same folder.
@@ -126,7 +126,7 @@ def command_line(folder: Path, *, model: str, rollouts: int) -> tuple[str, list[
         "data.train_batch_size=128",
         "data.max_prompt_length=2048",
         "data.max_response_length=1024",
-        "+data.apply_chat_template_kwargs.enable_thinking=False",
+        f"+data.apply_chat_template_kwargs.enable_thinking={thinking}",
         "reward.custom_reward_function.path=pkg://vpo_agent.adapters.verl",
         "reward.custom_reward_function.name=compute_score",
         f"actor_rollout_ref.model.path={model}",

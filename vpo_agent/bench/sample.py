@@ -21,7 +21,7 @@ from vpo_agent.measure.sampling import EVAL_STREAM, sample_pool
 from vpo_agent.policy.samples import TextResponses, TextSampler
 from vpo_agent.rollouts.endpoint import EndpointPolicy
 from vpo_agent.runs.pools import sample_endpoint, sample_model
-from vpo_agent.runs.targets import find_model, near_target
+from vpo_agent.runs.targets import chat_settings, find_model, near_target
 from vpo_envs.common.wording import did_you_mean
 from vpo_envs.core import AnyEnv
 from vpo_envs.text import format_answers
@@ -210,7 +210,7 @@ def _sample(plan: Plan, task: BenchTask) -> Pool:
     target = plan.models[task.name]
     if target not in WRITTEN:
         try:
-            return sample_model(find_model(target), given)
+            return sample_model(find_model(target), {**given, **chat_settings(target)})
         except ValueError as error:
             reason, advice, _ = str(error).partition(": lower max_new_tokens")
             if not advice:

@@ -48,7 +48,7 @@ def add_parser(commands: Commands) -> None:
     add("--out", type=Path, metavar="FOLDER", help="output folder (default: runs/bench_TRACK_NAME)")
     add_trust_option(parser)
     add_endpoint_options(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, thinking=None)
 
 
 def run(arguments: argparse.Namespace) -> None:

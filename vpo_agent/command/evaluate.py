@@ -11,7 +11,14 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vpo_agent.command.parser import Commands, add_env_options, add_trust_option, at_least, number_or_file
+from vpo_agent.command.parser import (
+    Commands,
+    add_env_options,
+    add_thinking_option,
+    add_trust_option,
+    at_least,
+    number_or_file,
+)
 from vpo_agent.command.rewards import add_rewards_options
 from vpo_agent.runs.continuing import vpo_command
 
@@ -76,6 +83,7 @@ def add_parser(commands: Commands) -> None:
     add("--num-answers", type=at_least(1), metavar="M", help="answers per rollout (default: the run's, or 1)")
     add("--max-new-tokens", type=at_least(1), metavar="N", help="longest response (default: the run's, or 1024)")
     add("--seed", type=at_least(0), metavar="N", help="seed of the sampling (default: the run's, or 0)")
+    add_thinking_option(parser, "default: the run's, or off; behind an endpoint, as the server does")
     add("--device", help="auto, cpu, cuda or cuda:0")
     add(
         "--sample-batch",
@@ -280,8 +288,14 @@ def open_endpoint(arguments: argparse.Namespace, journal: Path) -> EndpointPolic
         raise ValueError(f"--endpoint needs --model, a name{f' such as {names}' if names else ' of a model there'}")
     from vpo_agent.rollouts.endpoint import EndpointPolicy
 
-    chat = arguments.api != "completions"
-    return EndpointPolicy(client, arguments.model, chat=chat, concurrency=arguments.concurrency or 8, journal=journal)
+    return EndpointPolicy(
+        client,
+        arguments.model,
+        chat=arguments.api != "completions",
+        thinking=arguments.thinking,
+        concurrency=arguments.concurrency or 8,
+        journal=journal,
+    )
 
 
 def unfinished(out: Path) -> Path:

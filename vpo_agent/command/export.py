@@ -12,6 +12,7 @@ from vpo_agent.command.parser import (
     add_env_options,
     add_import_option,
     add_method_option,
+    add_thinking_option,
     add_trust_option,
     at_least,
     json_list,
@@ -48,6 +49,7 @@ def add_parser(commands: Commands) -> None:
     )
     add("--train", type=at_least(1), default=4096, metavar="N", help="training prompts, default 4096")
     add("--validation", type=at_least(1), default=128, metavar="N", help="validation prompts, default 128")
+    add_thinking_option(verl, "in the printed command, default off")
     add("--rollouts", type=at_least(2), default=8, metavar="G", help="rollouts per prompt, default 8")
     add("--num-weights", type=at_least(1), default=128, metavar="K", help="weight vectors per prompt, default 128")
     add("--weight-sampler", default="sobol", help="sobol or iid, default sobol")
@@ -170,5 +172,7 @@ def run_verl(arguments: argparse.Namespace) -> None:
         write_parquet(dataset_rows(settings, range(count), split), arguments.out / f"{split}.parquet")
     sizes = f"train.parquet ({counted(arguments.train, 'prompt')}) and validation.parquet ({arguments.validation})"
     print(f"{arguments.out}/ holds {sizes}\n")
-    program, options = command_line(arguments.out, model=arguments.model, rollouts=arguments.rollouts)
+    program, options = command_line(
+        arguments.out, model=arguments.model, rollouts=arguments.rollouts, thinking=arguments.thinking == "on"
+    )
     print(" \\\n    ".join([program, *map(shlex.quote, options)]))

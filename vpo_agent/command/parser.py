@@ -152,6 +152,13 @@ def add_accept_option(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--accept-changes", action="store_true", help=help_text)
 
 
+def add_thinking_option(parser: argparse._ActionsContainer, note: str) -> None:
+    """Add ``--thinking``, what a chat template is asked for."""
+    parser.add_argument(
+        "--thinking", choices=["on", "off"], help=f"whether to ask the chat template for thoughts ({note})"
+    )
+
+
 def add_trust_option(parser: argparse._ActionsContainer) -> None:
     """Add ``--trust``, which names what saved pools and runs may choose."""
     parser.add_argument(

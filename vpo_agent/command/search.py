@@ -7,7 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vpo_agent.command.parser import Commands, add_env_options, add_trust_option, at_least, number_or_file
+from vpo_agent.command.parser import (
+    Commands,
+    add_env_options,
+    add_thinking_option,
+    add_trust_option,
+    at_least,
+    number_or_file,
+)
 from vpo_agent.command.rewards import add_rewards_options
 from vpo_agent.runs.continuing import vpo_command, when_stopped
 
@@ -56,6 +63,7 @@ def add_parser(commands: Commands) -> None:
     add("--temperature", type=float, default=1.0, help="default 1")
     add("--max-new-tokens", type=int, help="length limit of a response; default: the run's, or 1024")
     add("--checkpoint", type=int, metavar="STEP", help="step of each run's checkpoint; default: the newest")
+    add_thinking_option(parser, "default: the run's, or off")
     add("--device", default="auto", help="auto, cpu, cuda or cuda:1; default auto")
     parser.set_defaults(run=run)
 
@@ -107,7 +115,7 @@ def _plan(arguments: argparse.Namespace) -> tuple[SearchJob, list[SearchTarget]]
         SearchTarget(
             target_name(target).replace("/", "-"),
             plan["num_answers"],
-            partial(load_policy, target, arguments.checkpoint, arguments.device),
+            partial(load_policy, target, arguments.checkpoint, arguments.device, thinking=arguments.thinking),
         )
         for target, plan in zip(arguments.targets, plans, strict=True)
     ]

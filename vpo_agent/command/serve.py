@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from vpo_agent.command.parser import Commands, add_trust_option, at_least
+from vpo_agent.command.parser import Commands, add_thinking_option, add_trust_option, at_least
 
 
 def add_parser(commands: Commands) -> None:
@@ -18,6 +18,7 @@ def add_parser(commands: Commands) -> None:
     add("--port", type=at_least(0, 65535), default=8000, help="default 8000; 0: any free port")
     add("--device", default="auto", help="auto, cpu, cuda or cuda:1; default auto")
     add("--dtype", default="auto", help="auto, float32 or bfloat16; default auto")
+    add_thinking_option(parser, "default: the run's, or off; a request may ask otherwise")
     add("--rows", type=at_least(1, 4096), default=64, help="answers decoded at the same time, default 64")
     add("--max-tokens", type=at_least(1, 10**6), default=4096, help="longest answer, default 4096")
     add_trust_option(parser)
@@ -35,7 +36,9 @@ def run(arguments: argparse.Namespace) -> None:
     # A large model takes minutes to load, but a bad address is known now; connections wait.
     name = target_name(arguments.target)
     with Server(arguments.host, arguments.port, name, rows=arguments.rows, max_tokens=arguments.max_tokens) as server:
-        policy = load_policy(arguments.target, arguments.checkpoint, arguments.device, arguments.dtype)
+        policy = load_policy(
+            arguments.target, arguments.checkpoint, arguments.device, arguments.dtype, arguments.thinking
+        )
         print(f"serving {name} ({policy.device}) on {server.base_url}; Ctrl-C stops it", flush=True)
         if arguments.host not in ("localhost", "127.0.0.1", "::1"):
             warning = f"warning: --host {arguments.host} lets any machine that reaches this one use the model"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,6 +21,9 @@ Prompt = str | Sequence[Message]
 TAG, ANSWER_TAG = re.compile(r"</?[A-Za-z]\w*>"), re.compile(r"</?answer(_\d+)?>")
 THINKING_SWITCHES = ("enable_thinking", "thinking")
 """Names under which templates take whether the model is to think."""
+CLOCK = "strftime_now"
+"""The function with which templates write the time; its argument is that of ``datetime.strftime``."""
+DATE_CODES = tuple(f"%{flag}{letter}" for letter in "aAbBcdDeFHIjmMpSTuUwWxXyYzZ" for flag in ("", "-"))
 ROLES = ("bos", "eos", "unk", "pad", "sep", "cls", "mask")
 MARK = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
 """How a template writes the end of a turn that is no token of its own."""
@@ -32,13 +36,19 @@ class ChatFormat:
     Args:
         tokenizer: The tokenizer, with a chat template or without.
         thinking: Whether the template is asked for thoughts before the answer.
+        date: The day that the template writes where it writes one, such as ``2026-01-31``; today by default.
 
     Raises:
         ValueError: Thinking is asked for, and the template has no switch for it.
     """
 
-    def __init__(self, tokenizer: Any, *, thinking: bool = False) -> None:
+    def __init__(self, tokenizer: Any, *, thinking: bool = False, date: str | None = None) -> None:
         self._tokenizer = tokenizer
+        template = tokenizer.get_chat_template() if tokenizer.chat_template is not None else ""
+        self.date = (date or datetime.now().strftime("%Y-%m-%d")) if CLOCK in template else None
+        """The day that the template writes; ``None`` if it writes none."""
+        self.template = template if self.date is None else _dated(template, self.date)
+        """The chat template, with the day fixed; empty without one."""
         self.thinking = thinking
         """Whether the template is asked for thoughts."""
         self.is_chat: bool = tokenizer.chat_template is not None
@@ -125,7 +135,7 @@ class ChatFormat:
             thinking: Whether to ask for thoughts; as everywhere if ``None``.
         """
         switches = self.switches if thinking is None else dict.fromkeys(THINKING_SWITCHES, thinking)
-        options = {"tokenize": False, "add_generation_prompt": ready, **switches}
+        options = {"chat_template": self.template, "tokenize": False, "add_generation_prompt": ready, **switches}
         return str(self._tokenizer.apply_chat_template(list(messages), **options))
 
     def _formatted(self, *, thinking: bool) -> str:
@@ -167,6 +177,14 @@ class ChatFormat:
             if plain and whole[start : start + len(plain)] == plain:
                 return whole[:start], whole[start + len(plain) :]
         return [], []
+
+
+def _dated(template: str, date: str) -> str:
+    """Return a template whose clock stands still at the beginning of a day."""
+    day = datetime.fromisoformat(date)
+    replaced = "".join(f".replace({code!r}, {day.strftime(code)!r})" for code in DATE_CODES)
+    # A block and the line break behind it leave nothing in the text.
+    return f"{{% macro {CLOCK}(format) %}}{{{{ format{replaced} }}}}{{% endmacro %}}\n{template}"
 
 
 def _opened(text: str) -> str:

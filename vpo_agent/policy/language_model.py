@@ -44,6 +44,7 @@ class LMPolicy(Sampler):
         tokenizer: Its tokenizer; it needs a pad or an end-of-sequence token.
         gradient_checkpointing: Trade time for memory in the update.
         thinking: Whether the chat template is asked for thoughts before the answer.
+        date: The day that the chat template writes where it writes one, such as ``2026-01-31``; today by default.
 
     Raises:
         ValueError: The tokenizer has neither token, the model's cache cannot be used, the model does not support
@@ -57,6 +58,7 @@ class LMPolicy(Sampler):
         *,
         gradient_checkpointing: bool = False,
         thinking: bool = False,
+        date: str | None = None,
     ) -> None:
         self.model = cast("Any", model)
         self.model.eval()
@@ -86,7 +88,7 @@ class LMPolicy(Sampler):
                 "whole texts: choose one with attention, such as Qwen, Llama, Gemma or Phi, or with attention in some "
                 "of its layers, such as Qwen3.5, LFM2, Jamba or Falcon-H1"
             )
-        self.chat = ChatFormat(tokenizer, thinking=thinking)
+        self.chat = ChatFormat(tokenizer, thinking=thinking, date=date)
         """How prompts become tokens, and where the template ends a turn."""
         eos_of_model = getattr(getattr(self.causal_lm, "generation_config", None), "eos_token_id", None)
         ending = [self.tokenizer.eos_token_id, *(eos_of_model if isinstance(eos_of_model, list) else [eos_of_model])]
@@ -117,6 +119,7 @@ class LMPolicy(Sampler):
         seed: int = 0,
         gradient_checkpointing: bool = False,
         thinking: bool = False,
+        date: str | None = None,
     ) -> LMPolicy:
         """Load any Hugging Face causal language model.
 
@@ -131,6 +134,7 @@ class LMPolicy(Sampler):
             seed: Keys the initial values of fresh adapters.
             gradient_checkpointing: Trade time for memory in the update.
             thinking: Whether the chat template is asked for thoughts before the answer.
+            date: The day that the chat template writes where it writes one, such as ``2026-01-31``; today by default.
 
         Raises:
             ValueError: The model cannot be found or read, a setting is unknown or does not fit the model, or ``peft``
@@ -153,7 +157,7 @@ class LMPolicy(Sampler):
             # A file leaves weights at any address, and products of matrices on a CPU differ with it in the last bit.
             for weight in model.parameters() if place.type == "cpu" else ():
                 weight.data = weight.data.clone()
-        return cls(model, tokenizer, gradient_checkpointing=gradient_checkpointing, thinking=thinking)
+        return cls(model, tokenizer, gradient_checkpointing=gradient_checkpointing, thinking=thinking, date=date)
 
     @property
     def dtype(self) -> torch.dtype:

@@ -18,6 +18,7 @@ import numpy as np
 from tqdm import tqdm
 
 from envs_data.parsing import parse_json
+from vpo_agent.policy.chat import THINKING_SWITCHES
 from vpo_agent.policy.samples import MAX_RESPONSES, TextResponses, TextSampler
 from vpo_agent.progress import progress_bar
 from vpo_agent.rollouts.replies import Answer, read_answers, refused_field
@@ -26,6 +27,8 @@ from vpo_envs.text import answer_tags
 
 KEEP_STOP = frozenset({"vllm", "vpo-gym"})
 """Owners of models, as servers list them, whose server can keep the stop string at the end of an answer."""
+IGNORE_STOP_IN_THOUGHTS = frozenset({"vpo-gym"})
+"""Owners of models whose server does not stop inside thoughts."""
 MOST_ANSWERS = 32
 """Most answers that one request asks for."""
 
@@ -74,15 +77,26 @@ class EndpointPolicy(TextSampler):
         client: Where the requests are sent.
         model: Name of the model there.
         chat: Ask for chat completions, with the prompt as the user's message; otherwise for plain ones.
+        thinking: ``"on"`` or ``"off"``, what the server's chat template is asked for; ``None`` leaves it to the server.
         concurrency: Requests at the same time.
         journal: File that keeps answers until :meth:`forget`. If the same request is made again, in this process or a
             later one, the endpoint is asked only for what the file lacks.
     """
 
     def __init__(
-        self, client: Client, model: str, *, chat: bool = True, concurrency: int = 8, journal: Path | None = None
+        self,
+        client: Client,
+        model: str,
+        *,
+        chat: bool = True,
+        thinking: str | None = None,
+        concurrency: int = 8,
+        journal: Path | None = None,
     ) -> None:
+        if thinking and not chat:
+            raise ValueError("plain completions have no chat template to ask for thoughts: leave --thinking out")
         self._client, self._model, self._chat, self._concurrency = client, model, chat, concurrency
+        self._thinking = thinking
         self._server_is_known = False
         self._omitted: set[str] = set()
         """Fields that requests leave out, since the endpoint refuses or ignores them."""
@@ -158,7 +172,7 @@ class EndpointPolicy(TextSampler):
             "truncated": sum(answer.truncated for answer in answers),
         }
         tokens = None if completion_tokens is None else np.array([answer.tokens for answer in answers], dtype=np.int32)
-        origin = {"model": self._model, "endpoint": self._client.url, "usage": usage}
+        origin = {"model": self._model, "endpoint": self._client.url, "usage": usage, **self._asked_of_template}
         return TextResponses([answer.text for answer in answers], tokens, origin)
 
     def _key(self, request: _Request, prompt: int, rollout: int) -> str:
@@ -172,8 +186,13 @@ class EndpointPolicy(TextSampler):
             "max_new_tokens": request.max_new_tokens,
             "temperature": request.temperature,
             "seed": [*map(int, request.seed), prompt, rollout],
+            **self._asked_of_template,
         }
         return blake2b(json.dumps(determinants, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+    @property
+    def _asked_of_template(self) -> dict[str, str]:
+        return {"thinking": self._thinking} if self._thinking else {}
 
     def _complete(self, request: _Request, answers: dict[Slot, Answer], keys: Mapping[Slot, str]) -> None:
         """Add the missing ``answers``, in rounds of queries, with a progress bar."""
@@ -198,7 +217,8 @@ class EndpointPolicy(TextSampler):
         if self._server_is_known:
             return
         owners = {str(card.get("owned_by")) for card in self._client.models()}
-        if not owners & KEEP_STOP:
+        # With stop strings a server would end a response inside its thoughts.
+        if not owners & KEEP_STOP or (self._thinking == "on" and not owners & IGNORE_STOP_IN_THOUGHTS):
             self._omitted.add("stop")
         self._server_is_known = True
 
@@ -245,6 +265,9 @@ class EndpointPolicy(TextSampler):
             read = partial(read_answers, closing=request.closing_tag(query.prompt), count=body.get("n", 1))
             try:
                 answers = self._client.post(path, body, read)
+                if "stop" in body and any(answer.stopped_in_thoughts for answer in answers):
+                    self._omitted.add("stop")
+                    continue
             except Refused as refused:
                 field = refused_field(str(refused).partition(" answered ")[2], body)
                 if field is None:
@@ -269,6 +292,8 @@ class EndpointPolicy(TextSampler):
         # Some servers take signed numbers of 32 bits only.
         body["seed"] = int(seed.generate_state(1)[0]) >> 1
         body["stop"] = [request.closing_tag(query.prompt)]
+        if self._thinking:
+            body["chat_template_kwargs"] = dict.fromkeys(THINKING_SWITCHES, self._thinking == "on")
         limit = "max_completion_tokens" if "max_tokens" in self._omitted else "max_tokens"
         body[limit] = request.max_new_tokens
         # Other threads may add to the set at this moment, so it is not iterated over.

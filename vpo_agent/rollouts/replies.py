@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
+from vpo_envs.common.thoughts import find_thoughts
+
+THOUGHTS = ("reasoning_content", "reasoning", "reasoning_details", "thinking")
+"""Fields of a message that hold thoughts, and types of its parts that do."""
 MOST_TOKENS = 2**31 - 1
 """Largest number of tokens that is believed of a reply: what a pool can store for an answer."""
 
@@ -20,7 +24,9 @@ class Answer(NamedTuple):
     tokens: int | None
     """Tokens that were generated for it, those behind the cut included; ``None`` if the endpoint does not say."""
     truncated: bool
-    """Whether it ran into the limit of tokens."""
+    """Whether it ran into the limit of tokens, or ended inside its thoughts."""
+    stopped_in_thoughts: bool = False
+    """Whether it ended inside its thoughts, and not by the limit."""
 
 
 def refused_field(message: str, body: dict[str, Any]) -> str | None:
@@ -44,7 +50,7 @@ def refused_field(message: str, body: dict[str, Any]) -> str | None:
 
 
 def read_answers(reply: dict[str, Any], closing: str, count: int) -> list[Answer]:
-    """Return the answers of a reply, at most ``count``, each cut after the first tag ``closing``.
+    """Return the answers of a reply, at most ``count``, each cut after the first tag ``closing`` outside thoughts.
 
     A reply states its tokens as a whole. They are divided between its answers in proportion to the lengths of the
     texts, so that the sum is right.
@@ -54,21 +60,37 @@ def read_answers(reply: dict[str, Any], closing: str, count: int) -> list[Answer
         raise ValueError("a reply without choices")
     choices = choices[:count]
     texts = [_text(choice) for choice in choices]
+    said = [find_thoughts(text) for text in texts]
     usage = reply.get("usage")
     prompt_tokens = _token_count(usage, "prompt_tokens")
     shares = _divided(_token_count(usage, "completion_tokens"), [len(text) + 1 for text in texts])
     answers = []
-    for choice, text, tokens in zip(choices, texts, shares, strict=True):
+    for choice, text, thoughts, tokens in zip(choices, texts, said, shares, strict=True):
+        end = thoughts.masked.find(closing)
+        in_thoughts = end < 0 and (thoughts.unclosed or (not text.strip() and _has_thoughts(choice)))
+        at_limit = choice.get("finish_reason") == "length"
         answer = Answer(
-            text=text.partition(closing)[0] + closing if closing in text else text,
+            text=text if end < 0 else text[: end + len(closing)],
             prompt_tokens=prompt_tokens,
             tokens=tokens,
-            truncated=choice.get("finish_reason") == "length",
+            truncated=at_limit or in_thoughts,
+            stopped_in_thoughts=in_thoughts and not at_limit,
         )
         answers.append(answer)
         # A prompt is read once for all answers of a request.
         prompt_tokens = None if prompt_tokens is None else 0
     return answers
+
+
+def _has_thoughts(choice: dict[str, Any]) -> bool:
+    """Return whether a choice has thoughts apart from its text, under one of the names that servers use."""
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        return False
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    kinds = {part.get("type") for part in parts if isinstance(part, dict)}
+    return bool(kinds.intersection(THOUGHTS)) or any(message.get(name) for name in THOUGHTS)
 
 
 def _text(choice: dict[str, Any]) -> str:

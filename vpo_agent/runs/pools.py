@@ -30,8 +30,14 @@ DEFAULTS: dict[str, Any] = {
     "seed": 0,
     "device": "auto",
     "sample_batch": "auto",
+    "thinking": "off",
+    "date": None,
 }
 """The options of ``vpo eval`` for a model that is not a run's."""
+
+
+OF_THE_RUN = {"env", "env_kwargs", "max_new_tokens", "seed", "device", "sample_batch", "thinking", "date"}
+"""Settings of a run that its evaluation shares."""
 
 
 def sample_run(folder: Path, given: Mapping[str, Any]) -> Pool:
@@ -53,7 +59,7 @@ def sample_run(folder: Path, given: Mapping[str, Any]) -> Pool:
     if base is not None:
         check_saved_model(base, f"the run in {str(folder)!r}")
     defaults = {
-        **config.model_dump(include={"env", "env_kwargs", "max_new_tokens", "seed", "device", "sample_batch"}),
+        **config.model_dump(include=OF_THE_RUN),
         "split": config.eval_split,
         "num_answers": config.max_answers,
         "temperature": config.eval_temperature,
@@ -102,9 +108,17 @@ def _sample(
     if isinstance(model, EndpointPolicy):
         policy = model
     else:
-        policy = local = LMPolicy.from_pretrained(model, device=chosen["device"], dtype=dtype)
+        policy = local = LMPolicy.from_pretrained(
+            model,
+            device=chosen["device"],
+            dtype=dtype,
+            thinking=chosen["thinking"] == "on",
+            date=chosen["date"],
+        )
         check_prompts(local, env, range(chosen["prompts"]), chosen["max_new_tokens"])
         source["dtype"] = str(local.dtype).removeprefix("torch.")
+        source |= {"thinking": chosen["thinking"]} if local.chat.thinks else {}
+        source |= {"date": local.chat.date} if local.chat.date else {}
     return sample_pool(
         env,
         policy,

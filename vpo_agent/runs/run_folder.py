@@ -71,8 +71,11 @@ class RunFolder:
         if resume:
             if not saved.is_file():
                 raise ValueError(f"there is no run to resume in {str(folder.path)!r}")
-            folder.check_settings(read_config(saved), f"the run in {str(folder.path)!r}")
+            settings = read_config(saved)
+            folder.config = with_date(config, settings.get("date"))
+            folder.check_settings(settings, f"the run in {str(folder.path)!r}")
         else:
+            folder.config = with_date(config)
             folder._check_unused()
         return folder
 
@@ -279,14 +282,21 @@ class MetricsWriter:
                 stack.callback(opened.close)
 
 
+def with_date(config: TrainConfig, saved: str | None = None) -> TrainConfig:
+    """Return settings with a date: their own, the ``saved`` one of the run, or that of today."""
+    return config if config.date else config.model_copy(update={"date": saved or time.strftime("%Y-%m-%d")})
+
+
 def changed_settings(saved: Mapping[str, Any], config: TrainConfig) -> list[tuple[str, Any, Any]]:
     """Return the name, the saved and the present value of each setting that differs, as JSON values.
 
-    A setting that is missing in ``saved``, being newer than it, had its default.
+    A setting that is missing in ``saved``, being newer than it, had its default. A date that is not set is any date.
     """
     before = {**TrainConfig().model_dump(mode="json"), **flat_settings(saved)}
     now = config.model_dump(mode="json")
-    return [(name, before[name], value) for name, value in now.items() if before[name] != value]
+    undated = None in (before["date"], now["date"])
+    names = [name for name, value in now.items() if before[name] != value and not (name == "date" and undated)]
+    return [(name, before[name], now[name]) for name in names]
 
 
 def _is_inside(error: Exception, folder: Path) -> bool:

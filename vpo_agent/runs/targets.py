@@ -20,16 +20,34 @@ if TYPE_CHECKING:
     from vpo_agent.policy.language_model import LMPolicy
 
 
-def load_policy(target: str, checkpoint: int | None = None, device: str = "auto", dtype: str = "auto") -> LMPolicy:
+def load_policy(
+    target: str,
+    checkpoint: int | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    thinking: str | None = None,
+) -> LMPolicy:
     """Load the policy that a target names.
 
     That is the folder of a run (``runs/NAME``), of one of its checkpoints or of any saved model; a GGUF file; a name on
     the Hugging Face Hub; or a bundled model such as ``tiny-maze``. LoRA adapters are merged into their base.
-    ``checkpoint`` is the step of a run's checkpoint, by default the newest.
+    ``checkpoint`` is the step of a run's checkpoint, by default the newest. ``thinking``, ``"on"`` or ``"off"``, says
+    what the chat template is asked for; by default it is as in the run, whose date the template gets as well.
     """
     from vpo_agent.policy.language_model import LMPolicy
 
-    return LMPolicy.from_pretrained(find_model(target, checkpoint), device=device, dtype=dtype)
+    model, chat = find_model(target, checkpoint), chat_settings(target)
+    thinks = (thinking or chat["thinking"]) == "on"
+    return LMPolicy.from_pretrained(model, device=device, dtype=dtype, thinking=thinks, date=chat["date"])
+
+
+def chat_settings(target: str) -> dict[str, str | None]:
+    """Return ``thinking`` and ``date``, which the chat template of a target is given: those of a run's training."""
+    folder = path_of(target)
+    if not is_run(folder):
+        return {"thinking": "off", "date": None}
+    run = read_run_config(folder)
+    return {"thinking": run.thinking, "date": run.date}
 
 
 def find_model(target: str, checkpoint: int | None = None) -> str:

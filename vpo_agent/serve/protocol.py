@@ -52,6 +52,8 @@ class TemplateSettings(BaseModel):
 
     enable_thinking: bool | None = None
     """Whether to ask for thoughts; as the server was told if ``None``."""
+    thinking: bool | None = None
+    """The same, as other templates call it."""
 
 
 class CompletionRequest(BaseModel):
@@ -98,7 +100,8 @@ def read_request(body: bytes) -> CompletionRequest:
 
 def chat_of(request: CompletionRequest, policy: LMPolicy) -> ChatFormat:
     """Return how a request wants chats to be written; ValueError if it asks for thoughts and the template has none."""
-    thinking = request.chat_template_kwargs.enable_thinking
+    asked = request.chat_template_kwargs
+    thinking = asked.thinking if asked.enable_thinking is None else asked.enable_thinking
     return policy.chat if thinking in (None, policy.chat.thinking) else ChatFormat(policy.tokenizer, thinking=thinking)
 
 

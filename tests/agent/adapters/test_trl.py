@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +15,9 @@ import torch
 import toys
 from paths import ROOT, TESTS
 from processes import forked_python, preload, run_python
+from tokenizers.processors import TemplateProcessing
 
+from envs_data import bundled_model_path
 from vpo_agent.command import main
 from vpo_agent.config import make_config, read_run_config
 from vpo_agent.estimators import Advantages, advantages, register_estimator
@@ -227,7 +230,7 @@ def test_chat_models_get_messages_without_thinking() -> None:
     adapter = make_adapter(toys.bpe_tokenizer(chat=True))
     prompt = adapter.dataset([0])[0]["prompt"]
     assert prompt == [{"role": "user", "content": adapter.env.prompt(adapter.env.task(0), 3)}]
-    assert adapter.required_settings()["chat_template_kwargs"] == {"enable_thinking": False}
+    assert adapter.required_settings()["chat_template_kwargs"] == {"enable_thinking": False, "thinking": False}
 
 
 def test_responses_end_at_the_last_tag_where_it_is_one_token(letters_model: Path) -> None:
@@ -239,6 +242,57 @@ def test_responses_end_at_the_last_tag_where_it_is_one_token(letters_model: Path
     model = toys.tiny_model("llama", bpe)
     before = model.generation_config.eos_token_id
     assert make_adapter(bpe).end_at_last_answer(model).generation_config.eos_token_id == before
+
+
+def test_where_responses_begin_with_thoughts_no_tag_ends_them() -> None:
+    tags = ("</answer>", "</answer_3>")
+    for template, thinking, ends in (
+        (toys.MAY_THINK, False, tags),
+        (toys.MAY_THINK, True, ()),
+        (toys.ALWAYS_THINKS, False, ()),
+    ):
+        tokenizer = toys.chat_tokenizer(template, *toys.CHATML_MARKS, *tags)
+        adapter = make_adapter(tokenizer, num_answers=(3, 1), thinking=thinking)
+        model = adapter.end_at_last_answer(toys.tiny_model("llama", tokenizer))
+        expected = ["<eos>", "<|im_end|>", *ends]
+        assert model.generation_config.eos_token_id == sorted(tokenizer.convert_tokens_to_ids(expected))
+        assert adapter.vllm_settings()["stop"] == list(ends)
+        assert adapter.required_settings()["chat_template_kwargs"]["enable_thinking"] == thinking
+        with adapter.own_settings():
+            assert model.generation_config.eos_token_id == tokenizer.eos_token_id
+        assert model.generation_config.eos_token_id != tokenizer.eos_token_id
+
+
+def test_what_ends_inside_its_thoughts_counts_as_truncated_and_is_not_read() -> None:
+    tokenizer = toys.chat_tokenizer(toys.ALWAYS_THINKS, *toys.CHATML_MARKS)
+    adapter = make_adapter(tokenizer, num_answers=(1,))
+    row, logged = adapter.dataset([0])[0], []
+    said = ["</think><answer>a</answer>", "<answer>a</answer><|im_end|>", "</think>a<|im_end|>", "</think>a"]
+    ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in said]
+    arguments = {"task": [row["task"]] * 4, "row": [0] * 4, "trainer_state": SimpleNamespace(global_step=0)}
+    for reward in adapter.reward_functions():
+        reward(completion_ids=ids, log_metric=lambda *metric: logged.append(metric), **arguments)
+    assert logged == [("truncated", 0.5)]
+    assert adapter.scored is not None
+    assert adapter.scored[:, adapter.columns.index("left")].tolist() == [1.0, 0.0, 0.0, 0.0]
+    assert row_of({"truncated": 0.5, "completions/clipped_ratio": 0.25}, 1)["truncated"] == 0.5
+    assert row_of({"completions/clipped_ratio": 0.25}, 1)["truncated"] == 0.25
+
+
+def test_prompts_have_the_tokens_of_the_built_in_trainer() -> None:
+    plain = toys.bpe_tokenizer()
+    plain.backend_tokenizer.post_processor = TemplateProcessing(
+        single="$A <eos>", special_tokens=[("<eos>", plain.eos_token_id)]
+    )
+    dated = toys.chat_tokenizer("{{ strftime_now('%d %B %Y') }} " + toys.CHATML, *toys.CHATML_MARKS)
+    for tokenizer, date in ((plain, None), (dated, "2026-02-03")):
+        adapter = make_adapter(tokenizer, date=date)
+        prompts = list(adapter.dataset(range(2))["prompt"])
+        ids, images, fields = adapter.trainer_type()._tokenize_prompts(None, prompts)
+        assert ids == adapter.chat.encode([adapter.env.prompt(adapter.env.task(index), 3) for index in range(2)])
+        assert (images, fields) == (None, {})
+        assert tokenizer.eos_token_id not in ids[0]
+        assert tokenizer.decode(ids[0]).startswith("03 February 2026" if date else "pick")
 
 
 # --- settings ------------------------------------------------------------
@@ -270,7 +324,6 @@ def test_with_vllm_trl_gets_its_settings(cap: float | None, tmp_path: Path) -> N
     assert (made.use_vllm, made.vllm_mode, made.vllm_gpu_memory_utilization) == (True, "colocate", 0.4)
     assert made.vllm_importance_sampling_correction == bool(cap)
     assert (made.vllm_importance_sampling_mode, made.vllm_importance_sampling_clip_max) == ("token_truncate", cap)
-    assert made.generation_kwargs == {"stop": ["</answer>", "</answer_3>"], "include_stop_str_in_output": True}
 
 
 def test_trl_samples_with_no_registered_backend() -> None:
@@ -505,7 +558,15 @@ def test_the_example_trains_on_two_processes_with_the_settings_of_a_run(tmp_path
     run = tmp_path / "runs" / "two"
     rows = (run / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(row)["step"] for row in rows] == [1]
-    assert read_run_config(run) == config.model_copy(update={"name": "two", "backend": "native"})
+    stored = read_run_config(run)
+    assert stored == config.model_copy(update={"name": "two", "backend": "native", "date": stored.date})
+    assert stored.date is not None
+    # What is saved ends where the model ends, not where this training's responses do.
+    for folder in (run / "model", run / "trl" / "checkpoint-1"):
+        for name in ("config.json", "generation_config.json"):
+            saved, own = (json.loads((path / name).read_text()) for path in (folder, bundled_model_path("tiny-maze")))
+            tokens = [key for key in {*saved, *own} if key.endswith("_token_id")]
+            assert [saved.get(key) for key in tokens] == [own.get(key) for key in tokens]
     assert main(["eval", str(run), "--prompts", "2", "--k", "6"]) == 0
     assert main(["explore", str(run), "--out", str(tmp_path / "explore.html")]) == 0
 

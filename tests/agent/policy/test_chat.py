@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -217,3 +218,24 @@ def test_marks_of_thoughts_are_text_if_they_are_special_tokens() -> None:
     # Elsewhere the same token ends a turn, and is no text.
     ids = (other := chat_tokenizer(TURNS["<|end|>"], "<|end|>"))("a<|end|>", add_special_tokens=False)["input_ids"]
     assert read_tokens(other, [ids]) == ["a"]
+
+
+# --- the date ---
+
+
+@pytest.mark.parametrize("form", ["%d %b %Y", "%Y-%m-%d", "%A, %-d %B %Y", "%H:%M on %j"])
+def test_a_template_writes_the_day_that_it_is_given(form: str) -> None:
+    template = f"{{% if strftime_now is defined %}}Today: {{{{ strftime_now('{form}') }}}}\n{{% endif %}}{CHATML}"
+    tokenizer = chat_tokenizer(template, *CHATML_MARKS)
+    chat, other = (ChatFormat(tokenizer, date=date) for date in ("2026-02-03", "2026-11-14"))
+    text = chat.apply([{"role": "user", "content": "x"}])
+    assert (
+        text == f"Today: {datetime(2026, 2, 3).strftime(form)}\n<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert text != other.apply([{"role": "user", "content": "x"}])
+    assert (chat.date, tokenizer.chat_template) == ("2026-02-03", template)
+
+
+def test_a_template_without_a_date_is_as_it_was() -> None:
+    chat = ChatFormat(chat_tokenizer(CHATML, *CHATML_MARKS), date="2026-02-03")
+    assert (chat.date, chat.template) == (None, CHATML)

@@ -320,9 +320,67 @@ def test_an_answer_ends_with_its_last_closing_tag_as_a_local_one_does() -> None:
 
 def test_a_refusal_or_an_unfinished_thought_is_an_empty_answer() -> None:
     (answer,) = read_answers(reply(None, finish="length"), "</answer>", 1)
-    assert answer == ("", None, None, True)
+    assert answer == ("", None, None, True, False)
     with pytest.raises(ValueError, match="a choice without text"):
         read_answers({"choices": [{"finish_reason": "stop"}]}, "</answer>", 1)
+
+
+FINAL = "<answer>42</answer>"
+DRAFT = "Perhaps <answer>41</answer>"
+
+
+def thinking_aloud(body: Body, number: int = 0) -> Body:
+    """A model that thinks, behind a server whose stop strings end its thoughts, and that can leave thoughts out."""
+    whole = FINAL if body.get("chat_template_kwargs") == {"enable_thinking": False, "thinking": False} else SAID
+    text = whole.partition("</answer>")[0] + "</answer>" if "stop" in body else whole
+    return reply(*[text] * body.get("n", 1), usage={"prompt_tokens": 1, "completion_tokens": 9 * body.get("n", 1)})
+
+
+SAID = f"<think>{DRAFT}? No.</think>{FINAL} and more"
+APART = {"content": None, "reasoning_content": DRAFT}
+
+
+@pytest.mark.parametrize(
+    ("message", "finish", "text", "cut", "stopped"),
+    [
+        ({"content": SAID}, "stop", f"<think>{DRAFT}? No.</think>{FINAL}", False, False),
+        # The template has opened the thoughts, which the server does not know.
+        ({"content": SAID.removeprefix("<think>")}, "stop", f"{DRAFT}? No.</think>{FINAL}", False, False),
+        ({"content": f"<think>{DRAFT}"}, "stop", f"<think>{DRAFT}", True, True),
+        ({"content": f"<think>{DRAFT}"}, "length", f"<think>{DRAFT}", True, False),
+        (APART, "stop", "", True, True),
+        ({"content": "", "reasoning": DRAFT}, "stop", "", True, True),
+        ({"content": [{"type": "thinking", "thinking": DRAFT}]}, "stop", "", True, True),
+        ({"content": FINAL, "reasoning": DRAFT}, "stop", FINAL, False, False),
+        ({"content": "I do not know.", "reasoning": DRAFT}, "stop", "I do not know.", False, False),
+        ({"content": None, "refusal": "No."}, "stop", "", False, False),
+    ],
+)
+def test_what_ends_inside_its_thoughts_is_cut_and_not_empty(
+    message: Body, finish: str, text: str, cut: bool, stopped: bool
+) -> None:
+    choice = {"message": message, "finish_reason": finish}
+    (answer,) = read_answers({"choices": [choice], "usage": None}, "</answer>", 1)
+    assert (answer.text, answer.truncated, answer.stopped_in_thoughts) == (text, cut, stopped)
+
+
+@pytest.mark.parametrize(("thinking", "stops"), [(None, 1), ("on", 0), ("off", PROMPTS)])
+def test_stop_strings_that_fire_inside_thoughts_are_no_longer_sent(thinking: Any, stops: int) -> None:
+    models = {"data": [{"id": "m", "owned_by": "vllm"}]}
+    with scripted(thinking_aloud, models=models) as endpoint:
+        pool = sampled(endpoint.url, thinking=thinking, concurrency=1)
+    assert pool.responses is not None
+    assert {text[-len(FINAL) :] for row in pool.responses for text in row} == {FINAL}
+    assert pool.source["usage"]["truncated"] == 0
+    assert pool.source.get("thinking") == thinking
+    assert sum("stop" in body for body in endpoint.requests) == stops
+    asked = {name: thinking == "on" for name in ("enable_thinking", "thinking")} if thinking else None
+    assert all(body.get("chat_template_kwargs") == asked for body in endpoint.requests)
+
+
+def test_plain_completions_have_no_template_to_ask_for_thoughts() -> None:
+    with pytest.raises(ValueError, match="leave --thinking out"):
+        sampled("http://127.0.0.1:1/v1", chat=False, thinking="on")
 
 
 def test_of_a_message_in_parts_the_text_counts() -> None:

@@ -83,6 +83,18 @@ def test_the_engine_is_asked_for_what_our_own_loop_does(vllm: Any, bpe_model: Pa
     assert len({params.seed for _, params in requests}) == 9
 
 
+@pytest.mark.parametrize(("thinking", "stop"), [(False, ["</answer>"]), (True, [])])
+def test_no_stop_string_ends_thoughts(vllm: Any, tmp_path: Path, thinking: bool, stop: list[str]) -> None:
+    tokenizer = toys.chat_tokenizer(toys.MAY_THINK, *toys.CHATML_MARKS)
+    LMPolicy(toys.tiny_model("qwen3", tokenizer), tokenizer).save(tmp_path)
+    policy = LMPolicy.from_pretrained(tmp_path, device="cpu", thinking=thinking)
+    sample(policy, tmp_path)
+    (engine,) = vllm.made
+    assert engine.requests[-1][1].stop == stop
+    assert not engine.requests[-1][1].skip_special_tokens
+    assert tokenizer.convert_tokens_to_ids("<|im_end|>") in engine.requests[-1][1].stop_token_ids
+
+
 def test_each_call_samples_from_the_weights_of_now(vllm: Any, bpe_model: Path) -> None:
     policy = make_policy(bpe_model)
     sampler = open_vllm(policy, bpe_model)
