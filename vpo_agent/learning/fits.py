@@ -62,7 +62,7 @@ class Shape:
             intermediate=getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
             queries=heads * width,
             keys=(getattr(config, "num_key_value_heads", None) or heads) * width,
-            vocabulary=model.get_input_embeddings().num_embeddings,
+            vocabulary=model.get_input_embeddings().weight.shape[0],
             positions=max_positions(config),
         )
 

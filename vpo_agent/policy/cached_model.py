@@ -71,7 +71,7 @@ class CachedModel:
 
     def check_tokens(self, rows: Sequence[Sequence[int]]) -> None:
         """Raise ValueError if a token has no embedding: the tokenizer is larger than the model."""
-        known: int = self._causal_lm.get_input_embeddings().num_embeddings
+        known: int = self._causal_lm.get_input_embeddings().weight.shape[0]
         largest = max((max(row) for row in rows if row), default=0)
         if largest >= known:
             raise ValueError(

@@ -77,7 +77,7 @@ class LMPolicy(Sampler):
             recompute_layers(self.causal_lm)
         self.device: torch.device = next(self.model.parameters()).device
         """The device that holds the weights."""
-        self.vocabulary: int = self.causal_lm.get_input_embeddings().num_embeddings
+        self.vocabulary: int = self.causal_lm.get_input_embeddings().weight.shape[0]
         # Masked positions may hold any token that the embedding has; a pad token added later is often beyond its end.
         filler = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id < self.vocabulary else 0
         self.cached_model = CachedModel(self.causal_lm, filler)
@@ -173,7 +173,7 @@ class LMPolicy(Sampler):
         options: dict[str, Any] = {}
         if self.model is not self.causal_lm:
             # Otherwise PEFT asks the Hub whether the vocabulary has grown.
-            options["save_embedding_layers"] = False
+            options["save_embedding_layers"] = getattr(self.causal_lm, "has_added_tokens", False)
             for config in self.model.peft_config.values():
                 if isinstance(getattr(config, "target_modules", None), set):
                     config.target_modules = sorted(config.target_modules)

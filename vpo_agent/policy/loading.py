@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging as transformers_logging
+from transformers.utils.hub import cached_file
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from envs_data import BUNDLED_MODELS, bundled_model_path
@@ -102,8 +103,7 @@ def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTr
         with quiet_transformers():
             check_available(name)
             check_stated_modules(Path(name))
-            tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left", trust_remote_code=False)
-            model = _read_weights(name, dtype)
+            model, tokenizer = _read_model(name, dtype)
     # Loading goes through several libraries, each with its own exceptions.
     except Exception as error:
         raise cannot_load(name, error) from error
@@ -131,7 +131,7 @@ def add_adapters(model: PreTrainedModel, rank: int, *, seed: int = 0, saved: Pat
             with quiet_transformers():
                 return PeftModel.from_pretrained(model, str(saved), is_trainable=True)
         except Exception as error:  # of PEFT, safetensors or the Hub's client
-            raise ValueError(f"cannot read the adapters in {str(saved)!r}: {error}") from error
+            raise ValueError(f"cannot read the adapters in {str(saved)!r}: {first_line(error)}") from error
     # PEFT draws from the global generator, which the run's seed does not determine.
     with torch.random.fork_rng(devices=[]), quiet_transformers():
         torch.manual_seed(seed)
@@ -175,25 +175,59 @@ def quiet_transformers() -> Iterator[None]:
             transformers_logging.enable_progress_bar()
 
 
-def _read_weights(name: str, dtype: torch.dtype) -> Any:
-    """Read a model without its tokenizer; the base of adapters may hold adapters itself."""
+def _read_model(name: str, dtype: torch.dtype) -> tuple[Any, PreTrainedTokenizerBase]:
+    """Read a model and its tokenizer. Adapters may lie on other adapters, and have the tokenizer of their base."""
     if is_gguf(name):
-        return load_gguf(name, dtype)[0]
+        return load_gguf(name, dtype)
     base = base_of_adapters(name)
     if base is None:
-        check_stated_modules(Path(name))
-        check_stated_weights(Path(name))
-        model_and_report: Any = AutoModelForCausalLM.from_pretrained(
-            name, dtype=dtype, output_loading_info=True, trust_remote_code=False
-        )
-        complete, report = model_and_report
-        if missing := sorted(report["missing_keys"]):
-            raise ValueError(f"its files lack the weights {missing[0]}")
-        return complete
+        model, tokenizer = _read_weights(name, dtype), _read_tokenizer(name)
+    else:
+        check_adapter_rank(Path(name), read_object(Path(name) / "adapter_config.json") if Path(name).is_dir() else {})
+        model, tokenizer = _read_model(find_bundled(base), dtype)
+        before, after = _resize_for_adapters(model, name)
+        if _has_tokenizer(name):
+            tokenizer = _read_tokenizer(name)
+        elif after > before:
+            raise ValueError(
+                f"its adapters were saved with the embeddings of {after} tokens, and their base has {before}: copy the "
+                "tokenizer with the added tokens into the folder"
+            )
+        model = _with_adapters(model, name, dtype)
+    # Adapters that are added to this model store what they belong to, and are read from other folders as well.
+    model.name_or_path = os.path.abspath(name) if Path(name).exists() else name
+    return model, tokenizer
+
+
+def _read_weights(name: str, dtype: torch.dtype) -> Any:
+    check_stated_modules(Path(name))
+    check_stated_weights(Path(name))
+    model_and_report: Any = AutoModelForCausalLM.from_pretrained(
+        name, dtype=dtype, output_loading_info=True, trust_remote_code=False
+    )
+    complete, report = model_and_report
+    if missing := sorted(report["missing_keys"]):
+        raise ValueError(f"its files lack the weights {missing[0]}")
+    return complete
+
+
+def _read_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+        name, padding_side="left", trust_remote_code=False
+    )
+    return tokenizer
+
+
+def _has_tokenizer(name: str) -> bool:
+    """Return whether a folder or a repository of adapters holds a tokenizer; PEFT saves none."""
+    options = {"_raise_exceptions_for_missing_entries": False}
+    return any(cached_file(name, file, **options) for file in ("tokenizer_config.json", "tokenizer.json"))
+
+
+def _with_adapters(model: Any, name: str, dtype: torch.dtype) -> Any:
+    """Return a model with the adapters in a folder or repository: merged in float32, and frozen otherwise."""
     from peft import PeftModel
 
-    check_adapter_rank(Path(name), read_object(Path(name) / "adapter_config.json") if Path(name).is_dir() else {})
-    model: Any = _read_weights(find_bundled(base), dtype)
     if hasattr(model, "get_base_model"):
         model.load_adapter(name, f"adapters {len(model.peft_config)}")
         model.base_model.set_adapter(list(model.peft_config))
@@ -201,10 +235,41 @@ def _read_weights(name: str, dtype: torch.dtype) -> Any:
         model = PeftModel.from_pretrained(model, name)
     if dtype != torch.float32:
         return model.requires_grad_(False)
-    model = model.merge_and_unload().requires_grad_(True)
-    # Adapters that are added to this model belong to it, and not to the base under it.
-    model.name_or_path = name
-    return model
+    _untie_adapted_embedding(model.get_base_model())
+    return model.merge_and_unload().requires_grad_(True)
+
+
+def _untie_adapted_embedding(causal_lm: Any) -> None:
+    """Give a model a head of its own if it is tied to an embedding with adapters, which would merge into both."""
+    embedding, head = causal_lm.get_input_embeddings(), causal_lm.get_output_embeddings()
+    if getattr(embedding, "lora_embedding_A", None) and head.weight is embedding.weight:
+        head.weight = torch.nn.Parameter(head.weight.detach().clone())
+        causal_lm.config.get_text_config().tie_word_embeddings = False
+
+
+def _resize_for_adapters(model: Any, name: str) -> tuple[int, int]:
+    """Give a model embeddings for as many tokens as its adapters were saved with; return the numbers before and after.
+
+    Of fewer, PEFT says both numbers.
+    """
+    from peft.utils.save_and_load import load_peft_weights
+
+    embedding = model.get_input_embeddings()
+    (path,) = [path for path, module in model.named_modules() if module is embedding]
+    before = after = len(embedding.weight)
+    for key, weight in load_peft_weights(name, device="cpu").items():
+        if path.rpartition(".")[2] in key.split("."):
+            if key.endswith(".weight"):
+                after = max(after, weight.shape[0])
+            elif key.endswith("lora_embedding_A"):
+                after = max(after, weight.shape[1])
+    if after > before:
+        # The adapters replace what is drawn here.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model.resize_token_embeddings(after, mean_resizing=False)
+        model.has_added_tokens = True
+    return before, after
 
 
 def base_of_adapters(name: str) -> str | None:

@@ -65,8 +65,9 @@ def visible(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what an error says, or its kind."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """Return the first line of what an error says, with the next one if it only announces that; or its kind."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
 
 
 def told(error: BaseException) -> str:

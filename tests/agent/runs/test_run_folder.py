@@ -40,7 +40,7 @@ def test_opening_writes_nothing(tmp_path: Path) -> None:
 
 def test_a_run_leaves_its_config_and_metrics(tmp_path: Path) -> None:
     folder = finished(tmp_path)
-    assert json.loads((folder.path / "config.json").read_text()) == config(tmp_path).grouped()
+    assert json.loads((folder.path / "config.json").read_text()) == config(tmp_path, date=folder.config.date).grouped()
     rows = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
     assert rows[0] == {"kind": "train", "step": 1, "loss": 0.5}
     assert len(rows) == 6
