@@ -26,7 +26,7 @@ from vpo_agent.policy.gguf_file import is_gguf, load_gguf
 from vpo_agent.policy.stated_size import check_adapter_rank, check_stated_modules, check_stated_weights
 from vpo_envs.common.hub import check_available
 from vpo_envs.common.libraries import check_package
-from vpo_envs.common.wording import counted
+from vpo_envs.common.wording import counted, first_line
 
 SMALL = 10_000_000
 """Parameters below which threads are not worth waiting for. On two busy cores, responses of the bundled model with 0.9
