@@ -4,6 +4,7 @@ from .checking.checker import check_vector_env as check_vector_env
 from .checking.conflict import ConflictReport as ConflictReport
 from .checking.conflict import objective_conflict as objective_conflict
 from .core import AnswerTimeout as AnswerTimeout
+from .core import Call as Call
 from .core import FrontPoint as FrontPoint
 from .core import Objective as Objective
 from .core import RewardBatch as RewardBatch
@@ -19,6 +20,12 @@ from .functions.env import FunctionsEnv as FunctionsEnv
 from .functions.env import from_functions as from_functions
 from .registration import register_env as register_env
 from .registration import register_envs as register_envs
+from .tasks.archive.compact import ArchiveCompactEnv as ArchiveCompactEnv
+from .tasks.archive.env import ArchiveEnv as ArchiveEnv
+from .tasks.archive.generate import ArchiveConfig as ArchiveConfig
+from .tasks.archive.paper import ArchivePaperEnv as ArchivePaperEnv
+from .tasks.archive.task import ArchiveOutcome as ArchiveOutcome
+from .tasks.archive.task import ArchiveTask as ArchiveTask
 from .tasks.base import TaskEnv as TaskEnv
 from .tasks.code.compact import CodeCompactEnv as CodeCompactEnv
 from .tasks.code.env import CodeEnv as CodeEnv

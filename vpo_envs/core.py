@@ -20,6 +20,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import gymnasium as gym
@@ -47,8 +48,10 @@ from vpo_envs.contract.streams import MAX_STREAM, claim_namespace, stream
 from vpo_envs.contract.streams import SPLITS as SPLITS
 from vpo_envs.contract.streams import Split as Split
 from vpo_envs.contract.streams import split_of_content as split_of_content
+from vpo_envs.contract.turns import Turns
 from vpo_envs.pareto import FactGrid, falling_component, non_dominated
-from vpo_envs.text import split_answers
+from vpo_envs.text import Call as Call
+from vpo_envs.text import split_answers, with_reply
 
 
 class Frozen(BaseModel):
@@ -94,6 +97,18 @@ class Objective(NamedTuple):
     description: str
     score: Callable[[Any], float]
     """Maps an outcome to a number in [0, 1]; higher is better."""
+
+
+class Turn(NamedTuple):
+    """An action, read but without effect yet."""
+
+    response: Response
+    """The answers to score; none where the environment replies."""
+    text: str
+    """The response so far, with this action and the reply to it."""
+    reply: str | None
+    is_cut: bool
+    """Whether the action makes one call too many."""
 
 
 class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
@@ -152,6 +167,11 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     environment reads, runs or asks for, and no limit. All others wait for ``--trust``."""
     runs_programs: ClassVar[bool] = False
     """Whether to evaluate an answer runs a program that it holds; those of a saved file wait for ``--trust``."""
+    turn_tags: ClassVar[tuple[str, ...]] = ()
+    """Names of the tags with which a model calls the environment in the middle of a response, as ``("open",)`` for
+    ``<open>…</open>``. They are lower-case letters, digits and ``_``."""
+    max_calls: int = 8
+    """Most calls of a response; one more ends the episode."""
     names_tags: bool = True
     """Whether prompts name the answer tags; false for prompts made for a model that already knows them."""
 
@@ -234,6 +254,21 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         """Return the facts about ``answer`` that the objectives score; may raise one of :data:`FAILURES`."""
 
     # Optional hooks ------------------------------------------------------------------------------------------------
+
+    def respond(self, task: TaskT, calls: Sequence[Call]) -> str | None:
+        """Return the reply to the last of the calls of a response so far; ``None`` if there is nothing to say.
+
+        It is a pure function of its arguments. What it returns is read by the model, and is never an answer.
+        """
+        return None
+
+    def evaluate_after(self, task: TaskT, answer: AnswerT, calls: Sequence[Call]) -> OutcomeT:
+        """Return the facts about ``answer``, given the calls of its response before it that were replied to.
+
+        By default they do not matter. Where a class overrides this, equal answers are duplicates of each other only
+        after the same calls.
+        """
+        return self.evaluate(task, answer)
 
     def effective(self, answer: AnswerT, outcome: OutcomeT) -> AnswerT:
         """Return ``answer`` without the parts that did not affect its outcome; equal results are duplicates."""
@@ -342,36 +377,56 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         return self._episode.observation(), info
 
     def step(self, action: str) -> Step:
-        """Score a response.
+        """Score a response, or reply to a call.
 
         Args:
-            action: The whole response; with ``answers_as_steps`` the next answer in its own tag.
+            action: The whole response; with ``answers_as_steps`` the next answer in its own tag. If it holds a call to
+                which the environment replies, what follows the call is ignored, and the next action goes on after the
+                reply. A response that holds the replies already, as those of samplers do, is read whole.
 
         Returns:
-            Observation (the prompt and the answers so far), reward (d,) float32, terminated, truncated and ``info``
-            with ``reward_matrix`` (answers of this step, d), ``status``, ``outcomes`` and ``reasons``.
+            Observation (the prompt and the answers so far, or the reply), reward (d,) float32, terminated, truncated
+            and ``info`` with ``reward_matrix`` (answers of this step, d), ``status``, ``outcomes`` and ``reasons``. A
+            call earns nothing, and ``info`` lacks these; one more than :attr:`max_calls` truncates the episode.
 
         Raises:
             TypeError: The action is not a string.
             ResetNeeded: The episode is over, or none has begun.
         """
-        answers = self.read_action(action)
-        return self.finish_step(answers, self.score_answers(self.episode.task, answers, self.episode.seen))
+        turn = self.read_action(action)
+        return self.finish_step(turn, next(self.score_responses([turn.response])))
 
-    def read_action(self, action: str) -> list[str | None]:
-        """Return the text inside the tags that this step scores; see :meth:`step`."""
+    def read_action(self, action: str) -> Turn:
+        """Read an action, which changes nothing yet; see :meth:`step`."""
         if not isinstance(action, str):
             raise TypeError(f"an action of {type(self).__name__} is a response string, got {type(action).__name__}")
-        if self.episode.is_over:
+        episode = self.episode
+        if episode.is_over:
             raise gym.error.ResetNeeded("this episode is over: call reset() before the next step()")
-        answers = split_answers(action, self.num_answers)
-        return [answers[len(self.episode.answers)]] if self.answers_as_steps else answers
+        turns = self.turns(episode.task)
+        response, reply, is_cut = action, None, False
+        if turns is not None:
+            response, reply = turns.read(episode.response, action)
+            is_cut = reply is not None and not turns.may_call(response)
+        answers: list[str | None] = []
+        if is_cut or reply is None:
+            answers = split_answers(response, self.num_answers)
+            if self.answers_as_steps:
+                answers = [answers[len(episode.answers)]]
+        # A copy of what was seen, so that an error in a scorer changes nothing.
+        to_score = Response(episode.task, answers, set(episode.seen))
+        if reply is not None and not is_cut:
+            response = with_reply(response, reply)
+        return Turn(to_score, "" if turns is None else response, reply, is_cut)
 
-    def finish_step(self, answers: list[str | None], scored: Scored) -> Step:
+    def finish_step(self, turn: Turn, scored: Scored) -> Step:
         """Return the result of :meth:`step` from the scores of its answers."""
         episode = self.episode
         vectors, statuses, outcomes = scored
-        episode.answers += answers
+        episode.answers += turn.response.answers
+        episode.seen, episode.response, episode.was_cut = turn.response.seen, turn.text, turn.is_cut
+        if turn.reply is not None and not turn.is_cut:
+            return turn.reply, np.zeros(self.reward_dim, np.float32), False, False, self._info(episode.task)
         matrix = np.array(vectors, dtype=np.float32)
         info = {
             **self._info(episode.task),
@@ -380,7 +435,19 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
             "outcomes": [self.outcome_info(None if isinstance(facts, Reason) else facts) for facts in outcomes],
             "reasons": [str(facts) if isinstance(facts, Reason) else "" for facts in outcomes],
         }
-        return episode.observation(), matrix.sum(axis=0, dtype=np.float32), episode.is_over, False, info
+        over = episode.is_over and not turn.is_cut
+        return episode.observation(), matrix.sum(axis=0, dtype=np.float32), over, turn.is_cut, info
+
+    def turns(self, task: TaskT) -> Turns | None:
+        """Return how responses to a task are interrupted by replies; ``None`` if the environment never replies."""
+        return Turns(self.turn_tags, self.max_calls, partial(self.reply, task)) if self.turn_tags else None
+
+    def reply(self, task: TaskT, calls: Sequence[Call]) -> str | None:
+        """Return what :meth:`respond` does; TypeError if it is neither a text nor ``None``."""
+        reply: Any = self.respond(task, calls)
+        if not isinstance(reply, str | None):
+            raise TypeError(f"{type(self).__name__}.respond returned {reply!r:.80}: return a text or None")
+        return reply
 
     @property
     def episode(self) -> Episode[TaskT]:
@@ -404,6 +471,14 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
 
     def _info(self, task: TaskT) -> dict[str, Any]:
         return {"objectives": self.objective_names, "active_objectives": self.active(task)}
+
+    def played(self, task: TaskT, calls: Sequence[Call], answer: str) -> str:
+        """Return an answer after calls and the replies to them, as :func:`~vpo_envs.text.split_answers` does."""
+        text = ""
+        for number, call in enumerate(calls, 1):
+            reply = self.reply(task, calls[:number])
+            text = with_reply(f"{text}<{call.tag}>{call.text}</{call.tag}>", "" if reply is None else reply)
+        return text + answer
 
     # Instances and scores ------------------------------------------------------------------------------------------
 
@@ -469,6 +544,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
             evaluate=self.evaluate,
             # Without these two hooks answers are scored one by one as they come, which is faster.
             evaluate_many=None if env_type.evaluate_many is VectorTextEnv.evaluate_many else self.evaluate_many,
+            evaluate_after=None if env_type.evaluate_after is VectorTextEnv.evaluate_after else self.evaluate_after,
             effective=None if env_type.effective is VectorTextEnv.effective else self.effective,
             reward_vector=self.reward_vector,
             zero=(0.0,) * self.reward_dim,
@@ -538,6 +614,13 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
 
 AnyEnv = VectorTextEnv[Any, Any, Any]
 """An environment whose types do not matter."""
+
+
+def turns_of(env: AnyEnv, tasks: Sequence[Any]) -> list[Turns] | None:
+    """Return how an environment replies in the responses to each task; ``None`` if it never does."""
+    turns = [env.turns(task) for task in tasks]
+    return [turn for turn in turns if turn is not None] or None
+
 
 CHUNKS_PER_THREAD = 4
 """Parts per thread that a batch is cut into, so that one part with slow answers does not hold up the others."""

@@ -47,6 +47,7 @@ def register_env(env_id: str, entry_point: str, **kwargs: object) -> None:
 
 def register_envs() -> None:
     """Register every environment of the suite."""
+    register_env("vpo/Archive-v0", "vpo_envs.tasks.archive.env:ArchiveEnv")
     register_env("vpo/Maze-v0", "vpo_envs.tasks.maze.env:MazeEnv")
     register_env("vpo/MazeSteps-v0", "vpo_envs.tasks.maze.steps:MazeStepsEnv")
     register_env("vpo/Tools-v0", "vpo_envs.tasks.tools.env:ToolsEnv")

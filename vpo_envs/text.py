@@ -1,4 +1,6 @@
-"""Answer tags (``<answer_1>`` to ``<answer_m>``, or ``<answer>`` if m is 1), text matching, and shared sentences."""
+"""Answer tags (``<answer_1>`` to ``<answer_m>``, or ``<answer>`` if m is 1), replies inside a response, text matching,
+and shared sentences.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from vpo_envs.common.thoughts import MASK, find_thoughts
 
@@ -25,18 +28,90 @@ def end_tags(numbers: Collection[int]) -> list[str]:
     return sorted({answer_tags(m)[-1][1] for m in numbers if m in (1, max(numbers))})
 
 
+REPLY_START, REPLY_END = "\ue000", "\ue001"
+"""Characters of Unicode's private use that enclose an environment's reply inside a response."""
+_MARKS = str.maketrans("", "", REPLY_START + REPLY_END)
+_REPLY = re.compile(f"{REPLY_START}([^{REPLY_END}]*){REPLY_END}")
+_CALL = re.compile(r"<([a-z][a-z0-9_]*)>((?:(?!<\1>).)*)</\1>\s*\Z", re.DOTALL)
+
+
+class Call(NamedTuple):
+    """What a model asks its environment in the middle of a response, as ``<open>Ada Holm</open>``."""
+
+    tag: str
+    """Name of the tag."""
+    text: str
+    """The text inside it."""
+
+
+def written_by_model(text: str) -> str:
+    """Return a text without the characters that enclose replies, which only an environment may write."""
+    return text.translate(_MARKS)
+
+
+def with_reply(response: str, reply: str) -> str:
+    """Return a response that ends in a call, followed by the environment's reply."""
+    return f"{response}{REPLY_START}{written_by_model(reply)}{REPLY_END}"
+
+
+def split_turns(response: str) -> list[tuple[str, str | None]]:
+    """Return what a model wrote in each turn and the reply to it; the last turn has none, and may be empty."""
+    parts = _REPLY.split(response)
+    return list(zip(parts[::2], [*parts[1::2], None], strict=True))
+
+
+def readable(response: str) -> str:
+    """Return a response with its replies as models read them: each in the tag ``<reply>``, on a line of its own."""
+    return _REPLY.sub(r"\n<reply>\1</reply>\n", response)
+
+
+def last_call(written: str) -> Call | None:
+    """Return the call with which a turn ends; ``None`` if it ends with something else, or inside thoughts."""
+    call = _CALL.search(find_thoughts(written).masked)
+    return call and Call(call[1], call[2])
+
+
+def calls_of(response: str) -> list[Call]:
+    """Return the calls of a response, or of an answer with its calls, that the environment has replied to."""
+    if REPLY_START not in response:
+        return []
+    turns = split_turns(response)[:-1]
+    return [call for written, _ in turns if (call := last_call(written))]
+
+
 def split_answers(response: str, num_answers: int) -> list[str | None]:
     """Return the text inside each of the tags of ``num_answers`` answers; ``None`` for a tag that is not complete.
 
     Tags inside thoughts (:mod:`vpo_envs.common.thoughts`) do not count. If a tag occurs several times, the last
     complete block counts. A block runs from an opening tag to the next closing one, with no second opening tag between.
-    Text outside tags is never an answer. The time is linear in the length of the response.
+    Text outside tags is never an answer, and no reply of the environment is. The time is linear in the length of the
+    response.
+
+    Where the environment has replied before the end of an answer, the calls with their replies precede its text:
+    ``<open>Ada Holm</open>``, the reply in its marks, and the text.
     """
-    said = find_thoughts(response).masked
-    answers = [_last_block(said, *tags) for tags in answer_tags(num_answers)]
-    if said is not response:
-        answers = [None if answer is None else answer.replace(MASK, "") for answer in answers]
+    turns = split_turns(response)
+    masked = [find_thoughts(written).masked for written, _ in turns]
+    has_thoughts = any(said is not written for said, (written, _) in zip(masked, turns, strict=True))
+    said = REPLY_END.join(masked)
+    answers = []
+    for opening, closing in answer_tags(num_answers):
+        text = _last_block(said, opening, closing)
+        if text is not None and len(turns) > 1:
+            end = said.rindex(f"{opening}{text}{closing}") + len(opening) + len(text)
+            text = _calls_before(turns[: said.count(REPLY_END, 0, end)]) + bare_answer(text)
+        answers.append(text.replace(MASK, "") if text and has_thoughts else text)
     return answers
+
+
+def _calls_before(turns: Sequence[tuple[str, str | None]]) -> str:
+    """Return the calls of turns, each with the reply to it and without what else was written."""
+    calls = ""
+    for written, reply in turns:
+        call = _CALL.search(find_thoughts(written).masked)
+        if call is not None and reply is not None:
+            calls = with_reply(calls + call[0].rstrip(), reply)
+    return calls
 
 
 def _last_block(text: str, opening: str, closing: str) -> str | None:
@@ -47,17 +122,31 @@ def _last_block(text: str, opening: str, closing: str) -> str | None:
     return text[start : text.index(closing, start)]
 
 
+def bare_answer(answer: str) -> str:
+    """Return the text of an answer without the calls before it."""
+    return answer.rpartition(REPLY_END)[2]
+
+
 def format_answers(answers: Sequence[str | None], num_answers: int | None = None) -> str:
     """Return answers in their tags, one a line, the inverse of :func:`split_answers`; missing ones are left out.
+
+    The calls of an answer precede its tag; those that the answer before has too stand there only once.
 
     Args:
         answers: The text inside each tag, in order; at most ``num_answers`` of them.
         num_answers: m, which determines the names of the tags; ``len(answers)`` if ``None``.
     """
     tags = answer_tags(len(answers) if num_answers is None else num_answers)
-    blocks = [
-        f"{opening}{text}{closing}" for (opening, closing), text in zip(tags, answers, strict=False) if text is not None
-    ]
+    blocks = []
+    calls = ""
+    for (opening, closing), answer in zip(tags, answers, strict=False):
+        if answer is None:
+            continue
+        text = bare_answer(answer)
+        calls_of_answer = answer[: len(answer) - len(text)]
+        new = calls_of_answer.removeprefix(calls)
+        calls = calls_of_answer
+        blocks.append(f"{new}{opening}{text}{closing}")
     return "\n".join(blocks)
 
 

@@ -13,7 +13,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from vpo_envs.contract.answers import Response
 from vpo_envs.core import AnyEnv, VectorTextEnv
 
 Step = tuple[tuple[str, ...], NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
@@ -91,31 +90,26 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], Any]):
         if isinstance(actions, str) or len(actions) != n:
             got = "one string" if isinstance(actions, str) else len(actions)
             raise ValueError(f"step needs one action for each of {n} environments, got {got}")
-        answers = [env.read_action(action) for env, action in zip(self.envs, actions, strict=True)]
-        # Copies of what was seen, so that an error in a scorer changes nothing.
-        responses = [
-            Response(env.episode.task, texts, set(env.episode.seen))
-            for env, texts in zip(self.envs, answers, strict=True)
-        ]
-        results = list(self.envs[0].score_responses(responses))
+        turns = [env.read_action(action) for env, action in zip(self.envs, actions, strict=True)]
+        results = list(self.envs[0].score_responses([turn.response for turn in turns]))
         rewards = np.zeros((n, self.reward_dim), dtype=np.float32)
         terminated, truncated = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
         observations: list[str] = []
         infos: list[dict[str, Any] | None] = [None] * n
         final_infos: list[dict[str, Any] | None] = [None] * n
         final_observations = np.full(n, None, dtype=object)
-        for i, (env, texts, response, scored) in enumerate(zip(self.envs, answers, responses, results, strict=True)):
-            env.episode.seen = response.seen
-            observation, rewards[i], terminated[i], truncated[i], info = env.finish_step(texts, scored)
-            if terminated[i]:
+        for i, (env, turn, scored) in enumerate(zip(self.envs, turns, results, strict=True)):
+            observation, rewards[i], terminated[i], truncated[i], info = env.finish_step(turn, scored)
+            if terminated[i] or truncated[i]:
                 final_observations[i], final_infos[i] = observation, info
                 observation, info = env.reset()
             observations.append(observation)
             infos[i] = info
         merged = merge_infos(infos)
-        if terminated.any():
-            merged |= {"final_obs": final_observations, "_final_obs": terminated.copy()}
-            merged |= {"final_info": merge_infos(final_infos), "_final_info": terminated.copy()}
+        over = terminated | truncated
+        if over.any():
+            merged |= {"final_obs": final_observations, "_final_obs": over}
+            merged |= {"final_info": merge_infos(final_infos), "_final_info": over.copy()}
         return tuple(observations), rewards, terminated, truncated, merged
 
     def render(self) -> tuple[Any, ...] | None:

@@ -95,7 +95,8 @@ OTHERS = "all other checks"
 def run_checks(subject: Subject, checks: Iterable[Check]) -> Iterator[Finding]:
     """Yield the findings of the checks that apply, up to one that is the cause of what follows."""
     for check in checks:
-        if not (check.of_functions or isinstance(subject, EnvSubject)):
+        replies = isinstance(subject, EnvSubject) and bool(subject.env.turn_tags)
+        if not (check.of_functions or isinstance(subject, EnvSubject)) or (check.of_turns and not replies):
             continue
         try:
             yield Finding(check.name, "ok", check.run(subject) or "")

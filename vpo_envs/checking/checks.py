@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -30,7 +31,7 @@ from vpo_envs.checking.subject import (
 from vpo_envs.checking.texts import ATTACKS, NEUTRAL, WORD, mutated, one_word_replaced, parts_like, reordered
 from vpo_envs.common.wording import counted
 from vpo_envs.core import SPLITS, Status, Task, UnknownFront
-from vpo_envs.text import answer_tags, format_answers, split_answers
+from vpo_envs.text import Call, answer_tags, bare_answer, calls_of, format_answers, split_answers
 
 TOLERANCE = 1e-6
 SPLIT_INSTANCES = 32
@@ -56,6 +57,7 @@ LONG = 20
 SHORT = 5
 """Characters up to which an answer can be in its prompt by chance."""
 SIMILAR = 0.98
+TURN_TAG = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class Doubtful(Exception):
@@ -128,7 +130,9 @@ def _prompts(subject: EnvSubject) -> None:
             unwanted = [tag for tag in _unwanted_tags(m) if tag in prompt]
             expect(not unwanted, f"{name} names {unwanted}")
             other, content = asked.setdefault(prompt, (index, task.content_hash()))
-            expect(content == task.content_hash(), f"{name} is also that of task({other}), a different task")
+            # What an environment shows only when asked may be all that tells two tasks apart.
+            alike = bool(env.turn_tags) or content == task.content_hash()
+            expect(alike, f"{name} is also that of task({other}), a different task")
 
 
 def _unwanted_tags(m: int) -> list[str]:
@@ -237,6 +241,57 @@ def _episodes(subject: EnvSubject) -> None:
             np.allclose(total, expected.sum(axis=0), atol=1e-4),
             f"the return of task({index}) is {total.tolist()}, but score_batch gives {expected.sum(axis=0).tolist()}",
         )
+
+
+def _replies(subject: EnvSubject) -> str:
+    env = subject.env
+    for tag in env.turn_tags:
+        expect(bool(TURN_TAG.fullmatch(tag)), f"the turn tag {tag!r} is no name of small letters, digits and _")
+    count = 0
+    for index, task in enumerate(subject.tasks):
+        known = subject.known[index]
+        for answer in known:
+            calls = calls_of(answer)
+            for number in range(1, len(calls) + 1):
+                same = env.reply(task, calls[:number]) == env.reply(task, calls[:number])
+                expect(same, f"the reply to {calls[number - 1]} in task({index}) differs from call to call")
+                count += 1
+        _expect_no_leak(subject, index)
+        asked = [call for answer in known for call in calls_of(answer)]
+        if asked:
+            _expect_an_end(subject, index, asked[0])
+    if not count:
+        raise CannotCheck("no known answer calls the environment")
+    return f"{count} replies, again and again"
+
+
+def _expect_no_leak(subject: EnvSubject, index: int) -> None:
+    """Raise CheckFailed if the reply to a call that asks for nothing holds a good answer."""
+    env, task = subject.env, subject.tasks[index]
+    weights = env.fixed_weights(task)
+    vectors = [env.score_answers(task, [answer])[0][0] for answer in subject.known[index]]
+    best = max((float(weights @ np.array(vector)) for vector in vectors), default=0.0)
+    texts = {bare_answer(answer).strip() for answer in subject.known[index]}
+    for call in [Call(tag, text) for tag in env.turn_tags for text in ("", "?", "the answer")]:
+        reply = env.reply(task, [call])
+        for text in texts if reply else ():
+            if text and text in str(reply):
+                [vector], _, _ = env.score_answers(task, [env.played(task, [call], text)])
+                expect(
+                    float(weights @ np.array(vector)) < NEARLY * best,
+                    f"the reply to {call} in task({index}), which asks for nothing, holds the answer {text!r:.60}",
+                )
+
+
+def _expect_an_end(subject: EnvSubject, index: int, call: Call) -> None:
+    """Raise CheckFailed if an episode goes on however often the same call is made."""
+    env = subject.env
+    env.reset(options={"task": subject.tasks[index]})
+    for _ in range(env.max_calls + 1):
+        _, _, terminated, truncated, _ = env.step(f"<{call.tag}>{call.text}</{call.tag}>")
+        if terminated or truncated:
+            return
+    raise CheckFailed(f"an episode of task({index}) goes on after {env.max_calls + 1} calls: max_calls must end it")
 
 
 def _spec(subject: EnvSubject) -> None:
@@ -463,6 +518,8 @@ class Check(NamedTuple):
     """Whether an environment that fails it breaks its contract."""
     of_functions: bool = True
     """Whether it applies to plain reward functions."""
+    of_turns: bool = False
+    """Whether it applies only to environments that reply."""
     cause: bool = False
     """Whether nothing else can be checked where it fails."""
 
@@ -487,6 +544,7 @@ CHECKS = (
     Check("duplicate objectives", _same_objectives),
     Check("oracle and floor", _oracle, contract=False),
     Check("episodes return what score_batch gives", _episodes, of_functions=False),
+    Check("replies stay the same, give no answer away, and end", _replies, of_functions=False, of_turns=True),
     Check("the spec survives JSON", _spec, of_functions=False),
 )
 """The checks in the order of the table."""

@@ -20,7 +20,7 @@ from vpo_envs.checking.texts import HOSTILE, HUGE, NOTHING, WORD, guesses, mutat
 from vpo_envs.common.wording import counted, told
 from vpo_envs.contract.errors import NothingToScoreWith
 from vpo_envs.core import FAILURES, AnyEnv, RewardBatch, Status, UnknownFront, Unparsable, VectorTextEnv
-from vpo_envs.text import format_answers, split_answers
+from vpo_envs.text import bare_answer, format_answers, split_answers
 
 Floats = NDArray[np.float64]
 
@@ -425,7 +425,7 @@ def _blamed(env: AnyEnv, tasks: Sequence[Any], responses: Sequence[str], m: int,
         for text in split_answers(response, m):
             try:
                 if text is not None:
-                    env.parse(text)
+                    env.parse(bare_answer(text))
             except (Unparsable, *FAILURES):
                 pass
             except Exception as raised:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_envs.contract.errors import AnswerTimeout, ScorerFailure, Unparsable
+from vpo_envs.text import Call, bare_answer, calls_of
 
 
 class Status(IntEnum):
@@ -70,7 +71,8 @@ class Response(NamedTuple):
 
     task: Any
     answers: Sequence[str | None]
-    """The text inside each tag; ``None`` for a missing tag."""
+    """The text inside each tag, after the calls before it, see :func:`~vpo_envs.text.split_answers`; ``None`` for a
+    missing tag."""
     seen: set[Any]
     """Parsed answers given before, whose repetitions are duplicates; the new ones are added."""
 
@@ -81,6 +83,7 @@ def score_responses(
     parse: Callable[[str], Any],
     evaluate: Callable[[Any, Any], Any],
     evaluate_many: EvaluateMany | None,
+    evaluate_after: Callable[[Any, Any, Sequence[Call]], Any] | None,
     effective: Callable[[Any, Any], Any] | None,
     reward_vector: Callable[[Any], tuple[float, ...]],
     zero: tuple[float, ...],
@@ -92,6 +95,8 @@ def score_responses(
         parse: Reads the text inside a tag.
         evaluate: Evaluates a task and one parsed answer.
         evaluate_many: Evaluates the distinct answers of all responses in one call; ``None`` to use ``evaluate``.
+        evaluate_after: Evaluates a task and one parsed answer after the calls before it; ``None`` where an outcome does
+            not depend on calls.
         effective: Removes what did not affect an outcome, where answers of different text can be duplicates.
         reward_vector: Returns the reward vector of an outcome.
         zero: The reward vector of an answer without an outcome.
@@ -102,8 +107,34 @@ def score_responses(
     if evaluate_many is not None:
         parsed = list(parsed)
         evaluate = _lookup(parsed, evaluate_many)
+    if evaluate_after is not None:
+        after, shorten = evaluate_after, effective
+        parsed = ((response, _after_calls(response.answers, answers)) for response, answers in parsed)
+
+        def evaluate(task: Any, answer: _AfterCalls) -> Any:
+            return after(task, answer.answer, answer.calls)
+
+        if shorten is not None:
+
+            def effective(answer: _AfterCalls, outcome: Any) -> _AfterCalls:
+                return answer._replace(answer=shorten(answer.answer, outcome))
+
     for response, answers in parsed:
         yield _score(response, answers, zero, evaluate, reward_vector, effective)
+
+
+class _AfterCalls(NamedTuple):
+    """An answer and the calls before it; after other calls it is another answer."""
+
+    answer: Any
+    calls: tuple[Call, ...]
+
+
+def _after_calls(texts: Sequence[str | None], answers: Sequence[Any]) -> list[Any]:
+    return [
+        answer if text is None or answer.__class__ is _Refused else _AfterCalls(answer, tuple(calls_of(text)))
+        for text, answer in zip(texts, answers, strict=True)
+    ]
 
 
 class _Refused(NamedTuple):
@@ -121,7 +152,7 @@ def _parse_all(parse: Callable[[str], Any], texts: Sequence[str | None]) -> list
     answers: list[Any] = []
     for text in texts:
         try:
-            answers.append(_MISSING if text is None else parse(text))
+            answers.append(_MISSING if text is None else parse(bare_answer(text)))
         except REFUSALS as error:
             answers.append(_refused(error))
     return answers

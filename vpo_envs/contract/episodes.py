@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from vpo_envs.text import format_answers
+from vpo_envs.text import format_answers, readable
 
 MAX_ANSWERS = 1000
 """Most answers per response."""
@@ -27,17 +27,21 @@ class Episode(Generic[TaskT]):
         """The text inside each tag so far; ``None`` for a missing tag."""
         self.seen: set[Any] = set()
         """The parsed answers so far, whose repetitions are duplicates."""
+        self.response = ""
+        """What the agent has written in earlier turns, with the replies of the environment."""
+        self.was_cut = False
+        """Whether a call too many has ended the episode."""
 
     @property
     def is_over(self) -> bool:
-        """Whether all answers have been given."""
-        return len(self.answers) >= self.num_answers
+        """Whether all answers have been given, or a call too many was made."""
+        return self.was_cut or len(self.answers) >= self.num_answers
 
     def observation(self) -> str:
         """Return the prompt and the answers so far."""
         if not self.answers:
             return self.prompt
-        return f"{self.prompt}\n{format_answers(self.answers, self.num_answers)}"
+        return f"{self.prompt}\n{readable(format_answers(self.answers, self.num_answers))}"
 
 
 def read_reset_options(options: Mapping[str, Any]) -> tuple[Any, Any]:

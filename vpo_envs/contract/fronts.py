@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-SCORING = ("parse", "evaluate", "evaluate_many", "feasible", "score_answers", "score_batch")
+SCORING = ("parse", "evaluate", "evaluate_after", "evaluate_many", "feasible", "score_answers", "score_batch")
 """Methods that decide the rewards; a front computed by a class that does not know them may be wrong."""
 
 

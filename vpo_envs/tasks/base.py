@@ -59,12 +59,12 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
     example_row: ClassVar[Mapping[str, Any]] = {}
     """A row of the data sets that :meth:`read_row` reads; empty if there are none."""
 
-    def __new__(cls, *args: Any, preset: str | None = None, **options: Any) -> Self:
+    def __new__(cls, *args: Any, preset: str | None = None, source: Any = BUILTIN, **options: Any) -> Self:
         """Make an environment of the class that has the preset: ``CodeEnv(preset="compact")`` is a CodeCompactEnv."""
-        env_type = cls.class_of(preset)
+        env_type = cls.class_of("paper" if preset is None and source != BUILTIN else preset)
         if issubclass(env_type, cls):
             return super().__new__(env_type)  # Python then calls its __init__ with the same arguments.
-        env: Self = env_type(*args, preset=preset, **options)
+        env: Self = env_type(*args, preset=preset, source=source, **options)
         return env
 
     @classmethod

@@ -1,0 +1,1 @@
+"""Questions whose documents must be opened: the environment answers, and every document costs something."""
