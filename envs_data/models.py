@@ -12,6 +12,7 @@ BUNDLED_MODELS = {
     "tiny-tools": "tiny_tools",
     "tiny-countdown": "tiny_countdown",
     "tiny-programs": "tiny_programs",
+    "tiny-archive": "tiny_archive",
 }
 """Folder of each bundled model, by its name in settings."""
 

@@ -58,6 +58,11 @@ TASKS: dict[str, Presets] = {
         "conflict": _preset("Maze", "conflict", "Qwen/Qwen3-0.6B", 512, _SMALLER),
         "paper": _preset("Maze", "paper", "Qwen/Qwen3-4B", 1024, _PAPER),
     },
+    "archive": {
+        "compact": _preset("Archive", "compact", "tiny-archive", 30, _COMPACT),
+        "conflict": _preset("Archive", "conflict", "Qwen/Qwen3-1.7B", 1024, _SMALLER),
+        "paper": _preset("Archive", "paper", "Qwen/Qwen3-1.7B", 1024, _PAPER),
+    },
     "code": {
         "compact": _preset("Code", "compact", "tiny-code", 20, _COMPACT),
         "paper": _preset("Code", "paper", _CODER, 4096, _PAPER),

@@ -141,6 +141,8 @@ def make_adapter(config: TrainConfig, tokenizer: Any) -> TRLAdapter:
     from vpo_agent.rollouts.collect import make_text_env
 
     env = make_text_env(config.env, **config.train_kwargs, num_answers=config.max_answers, split="train")
+    if env.turn_tags:
+        raise ValueError(f"TRL cannot train {config.env}, which replies to calls: use the built-in trainer")
     names = ("method", "method_options", "rollouts_per_prompt", *SETTINGS)
     settings = {name: getattr(config, name) for name in names}
     updates = updates_per_step(config)

@@ -55,6 +55,7 @@ def add_parser(commands: Commands) -> None:
 
     new = commands.add_parser("new", help="write an environment to start from: a .py file that passes vpo check")
     new.add_argument("file", type=Path, help="such as my_task.py, whose environment is own/MyTask-v0")
+    new.add_argument("--turns", action="store_true", help="write one that replies in the middle of a response")
     new.set_defaults(run=write_template)
 
     for parser, run in ((envs, show), (player, play), (checker, check)):
@@ -69,7 +70,8 @@ def write_template(arguments: argparse.Namespace) -> None:
         raise ValueError(f"{str(file)!r} is no name of a module: give one such as my_task.py")
     name = "".join(word.capitalize() for word in file.stem.split("_"))
     env_id = f"own/{name or 'Task'}-v0"
-    text = Path(__file__).with_name("template.py").read_text(encoding="utf-8").replace("own/Note-v0", env_id)
+    template, example = ("template_turns.py", "own/Desk-v0") if arguments.turns else ("template.py", "own/Note-v0")
+    text = Path(__file__).with_name(template).read_text(encoding="utf-8").replace(example, env_id)
     try:
         with file.open("x", encoding="utf-8") as new:
             new.write(text)
@@ -168,13 +170,14 @@ def show_env(env_id: str, index: int, env_kwargs: dict[str, Any]) -> None:
 def _show_example(env: AnyEnv, task: Any, title: str, example: Example) -> None:
     from vpo_agent.command.show import show_vector
     from vpo_envs.core import Unparsable
+    from vpo_envs.text import bare_answer, readable
 
     reason = ""
     try:
-        env.parse(example.answer)
+        env.parse(bare_answer(example.answer))
     except Unparsable as error:
         reason = f" ({error})"
-    print(f"\n{title}\n  {example.answer.replace(chr(10), chr(10) + '  ') or '(empty)'}")
+    print(f"\n{title}\n  {readable(example.answer).replace(chr(10), chr(10) + '  ') or '(empty)'}")
     print(f"{example.status.name.lower()}{reason}: {show_vector(env, task, example.vector)}")
 
 

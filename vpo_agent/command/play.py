@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from vpo_agent.command.show import good_example, show_vector
 from vpo_agent.progress import bare
 from vpo_envs.common.wording import counted
+from vpo_envs.contract.turns import Turns
 from vpo_envs.core import AnyEnv, UnknownFront, VectorTextEnv
 from vpo_envs.pareto import COARSE, best_set, set_utility, spread_weights
 from vpo_envs.registration import env_type, make_text_env
-from vpo_envs.text import answer_tags, format_answers, split_answers
+from vpo_envs.text import answer_tags, format_answers, readable, split_answers, with_reply
 
 FRONT_POINTS = 20
 """Number of points of a front that are printed."""
@@ -43,7 +44,7 @@ def play(env_id: str, seed: int | None, env_kwargs: dict[str, Any]) -> None:
     reference = _reference(env, task)
     draws = draws and env.render_mode == "ansi"
     scored: list[NDArray[np.float32]] = []
-    while response := _response(typed, tags):
+    while response := _response(typed, tags, env.turns(task)):
         info = _answer(env, task, response)
         columns = [info[name] for name in ("status", "reward_matrix", "reasons", "outcomes")]
         for status, vector, reason, outcome in zip(*columns, strict=True):
@@ -58,7 +59,8 @@ def play(env_id: str, seed: int | None, env_kwargs: dict[str, Any]) -> None:
         best = _best_answers(env, task, reference)
         print("\nA best answer:" if len(best) == 1 else "\nThe best answers together:")
         for answer in best:
-            print(answer if "\n" in answer else f"  {answer}")
+            shown = readable(answer).strip()
+            print(shown if "\n" in shown else f"  {shown}")
         _answer(env, task, format_answers(best, env.num_answers))
         if draws:
             print(f"\n{env.render()}", file=bare(sys.stdout))
@@ -135,17 +137,26 @@ def _typed_lines() -> Iterator[str]:
             yield input()
 
 
-def _response(typed: Iterator[str], tags: tuple[tuple[str, str], ...]) -> str:
-    """Read a response with all answers; it is empty at the end of the input."""
+def _response(typed: Iterator[str], tags: tuple[tuple[str, str], ...], turns: Turns | None) -> str:
+    """Read a response with all answers; it is empty at the end of the input. Calls are replied to at once."""
     response = ""
+    calls = "" if turns is None else f", or a call such as <{turns.tags[0]}>...{turns.closing_tags[0]}"
     for position, (opening, closing) in enumerate(tags):
-        if split_answers(response, len(tags))[position] is not None:
-            continue  # An earlier block held this answer as well.
-        which = "Your answer" if len(tags) == 1 else f"Answer {position + 1} of {len(tags)}"
-        block = read_block(typed, tags, f"\n{which} (its tags may be left out), then an empty line; or Ctrl-D to end:")
-        if not block:
-            break
-        response += block if any(tag in block for tag, _ in tags) else f"{opening}{block}{closing}"
+        # An earlier block may hold this answer as well.
+        while split_answers(response, len(tags))[position] is None:
+            which = "Your answer" if len(tags) == 1 else f"Answer {position + 1} of {len(tags)}"
+            block = read_block(
+                typed, tags, f"\n{which} (its tags may be left out){calls}, then an empty line; or Ctrl-D to end:"
+            )
+            if not block:
+                return response
+            call = turns.first_call(response, block) if turns and turns.may_call(response) else None
+            if call is None:
+                response += block if any(tag in block for tag, _ in tags) else f"{opening}{block}{closing}"
+                break
+            end, reply = call
+            response = with_reply(response + block[:end], reply)
+            print(reply)
     return response
 
 

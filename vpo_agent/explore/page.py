@@ -24,7 +24,7 @@ from vpo_agent.report.runs import Run, check_comparable, first_answers, make_lab
 from vpo_envs import Status, UnknownFront
 from vpo_envs.common.wording import counted, cut
 from vpo_envs.core import AnyEnv
-from vpo_envs.text import split_answers
+from vpo_envs.text import bare_answer, split_answers
 
 ANSWER_CHARS = 600
 """Longer answers are cut."""
@@ -226,7 +226,7 @@ class _Answers:
         drawing = None
         if self._env is not None and self.drawing is not None:
             with suppress(ValueError):
-                drawing = self._env.drawing(self._task, self._env.parse(text))
+                drawing = self._env.drawing(self._task, self._env.parse(bare_answer(text)))
         key = (cut(text, ANSWER_CHARS, keep_tags=False), status, json.dumps(drawing))
         number_of_vector = self.vectors.setdefault(self._rounded(vector), len(self.vectors))
         return number_of_vector, self.texts.setdefault(key, len(self.texts))

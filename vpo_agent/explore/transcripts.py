@@ -25,7 +25,7 @@ from vpo_envs.common.trust import PROGRAMS, is_trusted
 from vpo_envs.common.wording import counted, cut
 from vpo_envs.core import AnyEnv, Reason, Status, Unparsable, VectorTextEnv
 from vpo_envs.registration import make_text_env
-from vpo_envs.text import answer_tags, split_answers
+from vpo_envs.text import answer_tags, bare_answer, readable, split_answers
 
 COMMAND = "show"
 SCRIPTS = ("elements.js", "transcripts.js")
@@ -217,7 +217,7 @@ def _why(env: AnyEnv | None, task: Any, tag: str, text: str | None, status: Stat
         return ""
     if status == Status.UNPARSABLE:
         try:
-            env.parse(text)
+            env.parse(bare_answer(text))
         except Unparsable as error:
             return str(error)
     if outcome is None or isinstance(outcome, Reason):
@@ -275,7 +275,8 @@ def in_words(transcripts: Transcripts) -> str:
             vector = ", ".join(f"{name} {value:.3g}" for name, value in pairs if value is not None)
             why = f" ({answer.why})" if answer.why else ""
             # Without an answer, the whole response says what was written instead.
-            text = cut((response if answer.text is None else answer.text).strip(), ANSWER_CHARS, keep_tags=False)
+            text = readable(response if answer.text is None else answer.text).strip()
+            text = cut(text, ANSWER_CHARS, keep_tags=False)
             shown = text.replace("\n", "\n  ")
             blocks.append(f"answer {number}: {answer.status}{why}: {vector}\n  {shown}")
     return "\n\n".join(blocks)

@@ -11,6 +11,7 @@ from vpo_agent.learning.microbatch import MicroBatches
 from vpo_agent.learning.optimizer import MasterAdamW
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import Samples
+from vpo_agent.policy.turns import response_tokens
 from vpo_agent.rollouts.prompts import check_longest
 from vpo_envs.core import AnyEnv
 from vpo_envs.text import format_answers
@@ -94,17 +95,20 @@ def demonstrated(
         prompts.append(env.prompt(task, m))
         texts += [policy.chat.closed + format_answers(env.demonstrations(task, rng, m), m) for _ in range(each)]
     encoded = policy.encode_prompts(prompts)
-    tokens = policy.tokenizer(texts, add_special_tokens=False)["input_ids"]
-    rows = [[*row, *policy.chat.end_ids] for row in tokens]
+    end = policy.chat.end_ids
+    tokens, own = response_tokens(policy.chat, texts)
+    rows = [[*row, *end] for row in tokens]
+    trained = [[*row, *[True] * len(end)] for row in own]
     policy.cached_model.check_tokens(rows)
     lengths = encoded[1].sum(1)
     check_longest(policy, env, indices[int(lengths.argmax())], int(lengths.max()), max(map(len, rows)))
-    return Samples.of(encoded, rows, [[0.0] * len(row) for row in rows], [False] * len(rows), 1.0, texts)
+    zeros = [[0.0] * len(row) for row in rows]
+    return Samples.of(encoded, rows, zeros, [False] * len(rows), 1.0, texts, trained)
 
 
 def demonstrated_tokens(policy: LMPolicy, env: AnyEnv, instances: int) -> int:
-    """Return the tokens of the longest demonstrated response to the first ``instances``, with the end of sequence."""
+    """Return the most tokens that a model writes in a demonstration for the first ``instances``, with the end."""
     rng, m = np.random.default_rng(0), env.num_answers
     answers = [env.demonstrations(task, rng, m) for task in map(env.task, range(instances))]
     texts = [policy.chat.closed + format_answers(demonstrated, m) for demonstrated in answers]
-    return 1 + max(map(len, policy.tokenizer(texts, add_special_tokens=False)["input_ids"]))
+    return 1 + max(map(sum, response_tokens(policy.chat, texts)[1]))

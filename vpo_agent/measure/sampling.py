@@ -12,7 +12,7 @@ import numpy as np
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.progress import progress
 from vpo_envs import UnknownFront
-from vpo_envs.core import AnyEnv
+from vpo_envs.core import AnyEnv, turns_of
 from vpo_envs.registration import make_text_env, saved_env
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def sample_pool(
         temperature=temperature,
         seed=seed,
         sample_batch=sample_batch,
+        turns=turns_of(env, tasks),
         label=label,
     )
     texts = responses.texts

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from jinja2.exceptions import TemplateError
 
 from vpo_envs.common.thoughts import CLOSING, MASK, find_thoughts
+from vpo_envs.text import readable, with_reply
 
 PROBE, REPLY = "PROBEQUESTION", "PROBEREPLY"
 """Contents of the dialogue that a template is read from: plain words, which no template changes."""
@@ -141,6 +142,19 @@ class ChatFormat:
     def _formatted(self, *, thinking: bool) -> str:
         """Return a question as the template formats it; empty without a template."""
         return self.apply([{"role": "user", "content": PROBE}], thinking=thinking) if self.is_chat else ""
+
+    def reply_text(self, reply: str) -> str:
+        """Return what stands between a call of the model and its next words, if its environment replies.
+
+        With a template the reply is the user's message; without, it stands in the tag ``<reply>``.
+        """
+        if self.is_chat:
+            question, call = {"role": "user", "content": PROBE}, {"role": "assistant", "content": REPLY}
+            try:
+                return self.apply([question, call, {"role": "user", "content": reply}]).partition(REPLY)[2]
+            except (TemplateError, TypeError, ValueError, KeyError, AttributeError):
+                pass
+        return readable(with_reply("", reply))
 
     def _find_turn_end(self) -> str:
         """Return what ends the assistant's message, from a dialogue that the template has formatted.

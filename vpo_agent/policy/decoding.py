@@ -220,6 +220,18 @@ def uniform_numbers(seed: np.random.SeedSequence) -> Iterator[float]:
         yield from rng.random(64, dtype=np.float32)
 
 
+def uniforms_of(places: Sequence[int], rollouts: int, length: int, seed: Sequence[int]) -> np.ndarray:
+    """Return random numbers (P * rollouts, length), for each place its part of one stream keyed by ``seed``."""
+    key, size = np.random.SeedSequence(list(seed)), rollouts * length
+    numbers = np.empty((len(places), size), dtype=np.float32)
+    for prompt, place in enumerate(places):
+        # The generator moves by counters of eight numbers.
+        counters, before = divmod(place * size, 8)
+        rng = np.random.Generator(np.random.Philox(key).advance(counters))
+        numbers[prompt] = rng.random(before + size, dtype=np.float32)[before:]
+    return numbers.reshape(-1, length)
+
+
 def draw(probs: Tensor, uniform: Tensor) -> Tensor:
     """Sample a token per row, (rows,), by inverting the cumulative distribution at one uniform number.
 

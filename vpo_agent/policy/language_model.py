@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from vpo_agent.errors import memory_for
 from vpo_agent.policy.cached_model import CachedModel, check_context, positions_of
 from vpo_agent.policy.chat import ChatFormat, read_tokens
-from vpo_agent.policy.decoding import LOOK_EVERY_GPU, ClosingTag, Decoder, Row
+from vpo_agent.policy.decoding import LOOK_EVERY_GPU, ClosingTag, Decoder, Row, uniforms_of
 from vpo_agent.policy.graph_row_cache import GraphRowCache, no_waits
 from vpo_agent.policy.head import LogitTransform, logit_transforms, token_log_probs
 from vpo_agent.policy.loading import (
@@ -31,6 +31,7 @@ from vpo_agent.policy.loading import (
 from vpo_agent.policy.packing import ATTENTION, pack
 from vpo_agent.policy.row_cache import RowCache, SharedRowCache
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
+from vpo_agent.policy.turns import Conversation, WrittenTurn, take_turns
 
 
 class LMPolicy(Sampler):
@@ -214,10 +215,12 @@ class LMPolicy(Sampler):
     def sample_batch(self, request: SampleRequest) -> Samples:
         """Sample all responses at the same time, see :meth:`~vpo_agent.policy.samples.Sampler.sample_batch`."""
         self.model.eval()
+        if request.turns is not None:
+            return self._sample_turns(request)
         encoded = self.encode_prompts(request.prompts)
         check_context(self.cached_model.max_positions, encoded[0].shape[1], request.max_new_tokens)
         stops = [self.closing_tag(tag) for tag in request.closing_tags]
-        uniforms = _uniforms(request.places, request.rollouts, request.max_new_tokens, request.seed)
+        uniforms = uniforms_of(request.places, request.rollouts, request.max_new_tokens, request.seed)
         which = [prompt for prompt in range(len(encoded[0])) for _ in range(request.rollouts)]
         rows = [
             Row(request.max_new_tokens, iter(row), request.temperature, stop=stops[prompt])
@@ -233,6 +236,42 @@ class LMPolicy(Sampler):
             [row.finish_reason == "length" for row in rows],
             request.temperature,
             self.chat.read([row.tokens for row in rows]),
+        )
+
+    def _sample_turns(self, request: SampleRequest) -> Samples:
+        """Sample responses in which the environment replies.
+
+        Each turn of a response has random numbers of its own, keyed by its prompt's place, its number and the turn's.
+        """
+        encoded = self.encode_prompts(request.prompts)
+        self.check_length(encoded[0].shape[1], request.max_new_tokens)
+        prompts = self.cached_model.read(*encoded)
+
+        def sample_turn(conversations: Sequence[Conversation], limits: Sequence[int], turn: int) -> list[WrittenTurn]:
+            key = [*request.seed, turn] if turn else request.seed
+            uniforms = uniforms_of(request.places, request.rollouts, request.max_new_tokens, key)
+            rows = []
+            for conversation, limit in zip(conversations, limits, strict=True):
+                stops = [self.closing_tag(tag) for tag in conversation.stops]
+                numbers = iter(uniforms[conversation.number])
+                rows.append(Row(limit, numbers, request.temperature, stop=partial(_any_stops, stops)))
+            which = [conversation.prompt for conversation in conversations]
+            decoder = self.decoder(share_prompts=not turn)
+            if turn:
+                begun = [conversation.tokens for conversation in conversations]
+                decoder.join(self.cached_model.extend(prompts, which, begun), range(len(rows)), rows)
+            else:
+                decoder.join(prompts, which, rows)
+            decoder.run(request.on_tokens)
+            return [WrittenTurn(row.tokens, row.log_probs, row.finish_reason == "length") for row in rows]
+
+        return take_turns(
+            request,
+            encoded,
+            sample_turn,
+            chat=self.chat,
+            ending_ids=self.ending_ids,
+            positions=self.cached_model.max_positions,
         )
 
     @cached_property
@@ -361,16 +400,8 @@ class LMPolicy(Sampler):
         return None, None
 
 
-def _uniforms(places: Sequence[int], rollouts: int, length: int, seed: Sequence[int]) -> np.ndarray:
-    """Random numbers (P * rollouts, length): those of each place in one stream keyed by ``seed``, and no others."""
-    key, size = np.random.SeedSequence(list(seed)), rollouts * length
-    numbers = np.empty((len(places), size), dtype=np.float32)
-    for prompt, place in enumerate(places):
-        # The generator moves by counters of eight numbers.
-        counters, before = divmod(place * size, 8)
-        rng = np.random.Generator(np.random.Philox(key).advance(counters))
-        numbers[prompt] = rng.random(before + size, dtype=np.float32)[before:]
-    return numbers.reshape(-1, length)
+def _any_stops(stops: Sequence[ClosingTag], tokens: list[int]) -> bool:
+    return any(stop(tokens) for stop in stops)
 
 
 def _agree(compute: Callable[[], tuple[Tensor, Tensor]]) -> bool:

@@ -24,6 +24,7 @@ from vpo_agent.errors import OutOfMemory
 from vpo_agent.progress import progress_bar
 from vpo_envs.common.thoughts import find_thoughts
 from vpo_envs.common.wording import counted
+from vpo_envs.contract.turns import Turns
 from vpo_envs.text import answer_tags
 
 MAX_RESPONSES = 1024
@@ -89,10 +90,11 @@ class Samples:
         truncated: Sequence[bool],
         temperature: float,
         texts: Sequence[str],
+        trained: Sequence[Sequence[bool]] | None = None,
     ) -> Samples:
         """Combine the tokens and log-probabilities of B responses, of at least one token each, and their prompts.
 
-        The policy has sampled all the tokens. A response that ends inside its thoughts counts as truncated.
+        By default the policy has sampled all the tokens. A response that ends inside its thoughts counts as truncated.
         """
         device = prompts[0].device
         rows = [torch.tensor(row) for row in tokens]
@@ -101,7 +103,10 @@ class Samples:
         values = pad_sequence([torch.tensor(row) for row in log_probs], batch_first=True)
         cut = [short or find_thoughts(text).unclosed for short, text in zip(truncated, texts, strict=True)]
         ended = torch.tensor(cut, device=device)
-        return cls(*prompts, ids.to(device), mask, mask, values.to(device), list(texts), ended, temperature)
+        sampled = mask
+        if trained is not None:
+            sampled = pad_sequence([torch.tensor(row) for row in trained], batch_first=True).to(device)
+        return cls(*prompts, ids.to(device), mask, sampled, values.to(device), list(texts), ended, temperature)
 
     @property
     def rollouts_per_prompt(self) -> int:
@@ -178,6 +183,8 @@ class SampleRequest:
     max_new_tokens: int
     temperature: float
     seed: Sequence[int]
+    turns: Sequence[Turns] | None = None
+    """How the environment replies in the responses to each prompt, (P,); ``None`` if it does not."""
     on_tokens: Callable[[int], None] | None = None
     """Called now and then with the tokens that the responses under way have."""
 
@@ -196,11 +203,14 @@ class TextSampler(ABC):
         temperature: float = 1.0,
         seed: Sequence[int] = (0,),
         sample_batch: int = MAX_RESPONSES,
+        turns: Sequence[Turns] | None = None,
         label: str | None = None,
     ) -> Responses:
         """Sample ``rollouts`` responses to each prompt.
 
         A response ends at the closing tag of the last answer, at an end-of-sequence token or at ``max_new_tokens``.
+        Where the environment replies to calls, the model writes on after a reply; its text then holds the replies, see
+        :func:`~vpo_envs.text.with_reply`, and ``max_new_tokens`` counts what the model writes.
 
         Args:
             prompts: P prompts as text.
@@ -211,6 +221,7 @@ class TextSampler(ABC):
             seed: Numbers that key the random stream; the same numbers give the same samples.
             sample_batch: Most responses in the local memory at a time, but at least those of one prompt. Every response
                 has its own random numbers, so the split does not change it.
+            turns: How the environment replies in the responses to each prompt, (P,); by default it does not.
             label: Name of a progress bar on standard error; there is none without.
 
         Raises:
@@ -241,6 +252,7 @@ class Sampler(TextSampler):
         temperature: float = 1.0,
         seed: Sequence[int] = (0,),
         sample_batch: int = MAX_RESPONSES,
+        turns: Sequence[Turns] | None = None,
         label: str | None = None,
     ) -> Samples:
         """Sample ``rollouts`` responses to each prompt, see :meth:`TextSampler.sample`.
@@ -283,6 +295,7 @@ class Sampler(TextSampler):
                             max_new_tokens=max_new_tokens,
                             temperature=temperature,
                             seed=seed,
+                            turns=turns and [turns[prompt] for prompt in chosen],
                             on_tokens=show if label else None,
                         )
                     )

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.progress import progress
 from vpo_envs.core import AnyEnv
-from vpo_envs.text import answer_tags
+from vpo_envs.text import answer_tags, readable
 
 
 def word_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
@@ -97,5 +97,5 @@ def _words(env: AnyEnv, instances: int) -> list[str]:
     for index in progress(range(instances), "reading the words of the task", "instance"):
         task = env.task(index)
         for text in (env.prompt(task, env.num_answers), *env.demonstrations(task, rng, env.num_answers)):
-            words.update(word for word, _ in splitter.pre_tokenize_str(text))
+            words.update(word for word, _ in splitter.pre_tokenize_str(readable(text)))
     return sorted(words)

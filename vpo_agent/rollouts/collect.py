@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from vpo_agent.config import TrainConfig
 from vpo_agent.policy.samples import MAX_RESPONSES, Sampler, Samples
 from vpo_envs import Status, Task
-from vpo_envs.core import AnyEnv, RewardBatch, score_batch
+from vpo_envs.core import AnyEnv, RewardBatch, score_batch, turns_of
 from vpo_envs.registration import make_text_env as make_text_env
 
 ANSWERS_STREAM = 3
@@ -98,6 +98,7 @@ def collect(
         temperature=temperature,
         seed=seed,
         sample_batch=sample_batch,
+        turns=turns_of(env, tasks),
     )
     generated = time.perf_counter()
     scores = score(env, tasks, samples.texts, rollouts=rollouts, num_answers=counts, scorer_threads=scorer_threads)

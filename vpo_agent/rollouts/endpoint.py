@@ -22,6 +22,7 @@ from vpo_agent.policy.chat import THINKING_SWITCHES
 from vpo_agent.policy.samples import MAX_RESPONSES, TextResponses, TextSampler
 from vpo_agent.progress import progress_bar
 from vpo_agent.rollouts.replies import Answer, read_answers, refused_field
+from vpo_envs.contract.turns import Turns
 from vpo_envs.endpoint import Client, EndpointError, Refused
 from vpo_envs.text import answer_tags
 
@@ -113,6 +114,7 @@ class EndpointPolicy(TextSampler):
         temperature: float = 1.0,
         seed: Sequence[int] = (0,),
         sample_batch: int = MAX_RESPONSES,
+        turns: Sequence[Turns] | None = None,
         label: str | None = None,
     ) -> TextResponses:
         """See :meth:`TextSampler.sample`; ``sample_batch`` has no effect, since nothing takes local memory.
@@ -121,6 +123,8 @@ class EndpointPolicy(TextSampler):
             EndpointError: The endpoint cannot be reached, refuses the request, or keeps failing. The message says how
                 many answers the journal has kept.
         """
+        if turns is not None:
+            raise ValueError("an endpoint cannot answer an environment that replies to calls: give a local model")
         counts = [num_answers] * len(prompts) if isinstance(num_answers, int) else list(num_answers)
         request = _Request(prompts, counts, max_new_tokens, temperature, seed)
         slots = [(prompt, rollout) for prompt in range(len(prompts)) for rollout in range(rollouts)]

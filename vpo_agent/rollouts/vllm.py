@@ -16,8 +16,9 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -31,11 +32,25 @@ from vpo_agent.policy.generators import generator_states, restore_generators
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.loading import find_bundled, quiet_transformers
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
+from vpo_agent.policy.turns import Conversation, WrittenTurn, take_turns
 from vpo_agent.rollouts.gap import check_hand_over
 from vpo_envs.common.wording import first_line
 
 TRIAL_PROMPT, TRIAL_TOKENS, TRIAL_ROLLOUTS = 4, 16, 16
 """Tokens of the prompt and of each response with which the hand-over of weights is checked, and those responses."""
+
+
+class EngineRow(NamedTuple):
+    """One response that the engine samples, or one turn of it."""
+
+    prompt: list[int]
+    """Tokens before it."""
+    stops: list[str]
+    """The tags that end it."""
+    limit: int
+    """Most tokens."""
+    key: list[int]
+    """Numbers that key its random numbers, behind those of the request."""
 
 
 class VLLMSampler(Sampler):
@@ -128,12 +143,43 @@ class VLLMSampler(Sampler):
         return self._sample_tokens(ids, mask, request)
 
     def _sample_tokens(self, ids: Tensor, mask: Tensor, request: SampleRequest) -> Samples:
-        if self._llm is None:
-            raise BackendFailed("the engine of this sampler was closed when another one was opened")
-        rows = [row[seen].tolist() for row, seen in zip(ids.cpu(), mask.cpu(), strict=True)]
-        with process_state_kept():
-            tokens, log_probs = self._generate(rows, request)
+        prompts = [row[seen].tolist() for row, seen in zip(ids.cpu(), mask.cpu(), strict=True)]
+        if request.turns is not None:
+            return take_turns(
+                request,
+                (ids, mask),
+                partial(self._sample_turn, prompts, request),
+                chat=self.policy.chat,
+                ending_ids=self.policy.ending_ids,
+                positions=self.policy.cached_model.max_positions,
+            )
+        rows = [
+            EngineRow(prompt, [closing], request.max_new_tokens, [place * request.rollouts + rollout])
+            for prompt, closing, place in zip(prompts, request.closing_tags, request.places, strict=True)
+            for rollout in range(request.rollouts)
+        ]
+        tokens, log_probs = self._generate(rows, request)
         return to_samples(self.policy, (ids, mask), tokens, log_probs, request)
+
+    def _sample_turn(
+        self,
+        prompts: Sequence[list[int]],
+        request: SampleRequest,
+        conversations: Sequence[Conversation],
+        limits: Sequence[int],
+        turn: int,
+    ) -> list[WrittenTurn]:
+        """Sample the next turn of conversations; the engine has the tokens of the turns before in its prefix cache."""
+        rows = []
+        for conversation, limit in zip(conversations, limits, strict=True):
+            prompt, rollout = divmod(conversation.number, request.rollouts)
+            key = [request.places[prompt] * request.rollouts + rollout, *([turn] if turn else [])]
+            rows.append(EngineRow([*prompts[prompt], *conversation.tokens], conversation.stops, limit, key))
+        turns = []
+        for row, tokens, log_probs in zip(rows, *self._generate(rows, request), strict=True):
+            end = _end(tokens, self.policy.ending_ids, [self.policy.closing_tag(tag) for tag in row.stops])
+            turns.append(WrittenTurn(tokens[:end], log_probs[:end], end is None))
+        return turns
 
     @torch.no_grad()
     def _trial_gap(self, max_tokens: int) -> float:
@@ -151,36 +197,36 @@ class VLLMSampler(Sampler):
         samples = self._sample_tokens(ids, mask, request)
         return float((self.policy.log_probs(samples)[0] - samples.log_probs)[samples.mask].abs().mean())
 
-    def _generate(self, prompts: list[list[int]], request: SampleRequest) -> tuple[list[list[int]], list[list[float]]]:
-        """Return the tokens of all responses, those to a prompt adjacent, and their log-probabilities."""
+    def _generate(self, rows: Sequence[EngineRow], request: SampleRequest) -> tuple[list[list[int]], list[list[float]]]:
+        """Return the tokens of all responses and their log-probabilities."""
         from vllm import SamplingParams
 
-        rows, settings = [], []
+        if self._llm is None:
+            raise BackendFailed("the engine of this sampler was closed when another one was opened")
         chat = self.policy.chat
         turn_end = [chat.turn_end_text] if chat.turn_end_text else []
-        for number, (prompt, place) in enumerate(zip(prompts, request.places, strict=True)):
-            for row in range(place * request.rollouts, (place + 1) * request.rollouts):
-                rows.append({"prompt_token_ids": prompt})
-                settings.append(
-                    SamplingParams(
-                        temperature=request.temperature,
-                        top_p=1.0,
-                        top_k=0,
-                        max_tokens=request.max_new_tokens,
-                        # A stop string would also end a response inside its thoughts.
-                        stop=turn_end if chat.thinks else [request.closing_tags[number], *turn_end],
-                        include_stop_str_in_output=True,
-                        # Tags may be special tokens, and stop strings are looked for in the text.
-                        skip_special_tokens=False,
-                        stop_token_ids=self.policy.ending_ids,
-                        # Only the log-probability of the sampled token.
-                        logprobs=0,
-                        seed=int(np.random.SeedSequence([*request.seed, row]).generate_state(1)[0]),
-                    )
-                )
+        prompts = [{"prompt_token_ids": row.prompt} for row in rows]
+        settings = [
+            SamplingParams(
+                temperature=request.temperature,
+                top_p=1.0,
+                top_k=0,
+                max_tokens=row.limit,
+                # A stop string would also end a response inside its thoughts.
+                stop=turn_end if chat.thinks else [*row.stops, *turn_end],
+                include_stop_str_in_output=True,
+                # Tags may be special tokens, and stop strings are looked for in the text.
+                skip_special_tokens=False,
+                stop_token_ids=self.policy.ending_ids,
+                # Only the log-probability of the sampled token.
+                logprobs=0,
+                seed=int(np.random.SeedSequence([*request.seed, *row.key]).generate_state(1)[0]),
+            )
+            for row in rows
+        ]
         try:
-            with self._awake() as adapters:
-                outputs = self._llm.generate(rows, settings, use_tqdm=False, lora_request=adapters)
+            with process_state_kept(), self._awake() as adapters:
+                outputs = self._llm.generate(prompts, settings, use_tqdm=False, lora_request=adapters)
         except ValueError as error:
             raise BackendFailed(f"vLLM refuses to generate ({first_line(error)}): use --backend native") from error
         responses = [output.outputs[0] for output in outputs]
@@ -268,7 +314,7 @@ def to_samples(
     one with neither is truncated.
     """
     stops = [policy.closing_tag(tag) for tag in request.closing_tags]
-    ends = [_end(row, policy.ending_ids, stops[place // request.rollouts]) for place, row in enumerate(tokens)]
+    ends = [_end(row, policy.ending_ids, [stops[place // request.rollouts]]) for place, row in enumerate(tokens)]
     kept = [row[:end] for row, end in zip(tokens, ends, strict=True)]
     return Samples.of(
         prompts,
@@ -292,10 +338,10 @@ def process_state_kept() -> Iterator[None]:
         restore_generators(*states)
 
 
-def _end(tokens: Sequence[int], ending: Sequence[int], stop: ClosingTag) -> int | None:
+def _end(tokens: Sequence[int], ending: Sequence[int], stops: Sequence[ClosingTag]) -> int | None:
     """Tokens up to the end of a response; ``None`` without an end."""
     for count, token in enumerate(tokens, 1):
-        if token in ending or (token in stop.last_tokens and stop(tokens[:count])):
+        if token in ending or any(token in stop.last_tokens and stop(tokens[:count]) for stop in stops):
             return count
     return None
 

@@ -166,7 +166,7 @@ def test_an_environment_is_shown_with_the_arguments_that_are_given(capsys: pytes
     printed = capsys.readouterr().out
     assert "request_1" in printed
     assert "worth of a set 1.21" in printed
-    assert "worth of the vector 1.16" in printed
+    assert "worth of the vector 1.13" in printed
 
 
 def test_untagged_answers_are_scored_and_drawn(
@@ -312,7 +312,7 @@ def test_a_block_ends_at_an_empty_line_outside_fences_and_tags(typed: str, block
     ("argv", "message"),
     [
         (["envs", "vpo/Labyrinth-v0"], "unknown environment 'vpo/Labyrinth-v0': "),
-        (["envs", "nothing"], "unknown environment 'nothing': choose one of vpo/Code-v0, "),
+        (["envs", "nothing"], "unknown environment 'nothing': choose one of vpo/Archive-v0, "),
         (["play", "vpo/maze-v0"], "unknown environment 'vpo/maze-v0': did you mean vpo/Maze-v0? choose one of"),
         (["envs", "Tools-v0"], "unknown environment 'Tools-v0': did you mean vpo/Tools-v0? choose one of"),
         (["play", "vpo/MazeSteps-v0"], "vpo/MazeSteps-v0 is a MazeStepsEnv, not a text environment: choose one of"),

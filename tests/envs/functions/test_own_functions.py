@@ -220,7 +220,10 @@ def test_a_file_and_functions_by_name_are_an_id_with_arguments(tmp_path: Path) -
             "the rewards are functions of os, which runs only if you ask for it: add --import os",
         ),
         ({"columns": {"prompt": "quest"}}, "row 1, field 'quest': there is no such field: did you mean question\\? it"),
-        ({"columns": {}}, "row 1, a row has a prompt, and this one has question, solution, hard: name it with --columns"),
+        (
+            {"columns": {}},
+            "row 1, a row has a prompt, and this one has question, solution, hard: name it with --columns",
+        ),
         ({"ranges": {"right": [0, 1]}}, "ranges name 'right', which is no objective: they are correct"),
         ({"ranges": [1, 0]}, "the range of correct must be two finite numbers, the lower one first"),
         ({"ranges": [0, float("inf")]}, "the range of correct must be two finite numbers"),

@@ -5,6 +5,7 @@ const WALL = "#", LAVA = "L";
 /** Draw the winning answer of a policy; `others` are its other answers, drawn faintly where that is possible. */
 function drawAnswer(instance, text, colour, others) {
   if (instance.drawing) return drawBoard(instance.drawing, text, colour, others);
+  if (text.text.includes("\ue000")) return html("pre", { class: "answer", tabindex: 0 }, withReplies(text.text));
   const words = text.text.split(/\s+/).filter(Boolean);
   if (!instance.short) return html("pre", { class: "answer", tabindex: 0 }, tidy(text.text));
   const used = new Set(words.filter((word) => word.length > 1));

@@ -17,6 +17,12 @@ function html(name, attributes = {}, ...children) {
   return fill(document.createElement(name), attributes, children);
 }
 
+/** The parts of a text, in which an environment's replies stand out; see REPLY_START and REPLY_END in vpo_envs/text.py. */
+function withReplies(text) {
+  return text.split(/\ue000([^\ue001]*)\ue001?/).map((part, i) =>
+    i % 2 ? html("span", { class: "reply" }, html("b", {}, "reply"), " ", part) : part.trim());
+}
+
 function svg(name, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, name), attributes, children);
 }

@@ -243,7 +243,7 @@ function showAnswers() {
       instance.vectors[id].map((value) => html("td", { class: "r" }, shown(value))),
       holders.map(({ set, i }) => html("td", {}, i < 0 ? "" : set.front ? `on the front, best for ${percent(set.shares[i])}`
         : `${times(set.counts[i])}${set.shares[i] > 0 ? `, wins ${percent(set.shares[i])}` : ", never wins"}`)),
-      html("td", { class: "text" }, text.status === "ok" ? html("code", {}, text.text.trim()) : text.status));
+      html("td", { class: "text" }, text.status === "ok" ? html("code", {}, withReplies(text.text)) : text.status));
   });
   byId("answers").replaceChildren(html("thead", {}, head), html("tbody", {}, rows));
   byId("answers-note").textContent = "Answers with the same rewards share a letter, and their colour mixes those of the objectives that they serve. “Wins” is the share of all weightings under which " +

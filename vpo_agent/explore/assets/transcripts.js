@@ -42,9 +42,9 @@ function card(answer) {
   return html("article", { class: "panel" },
     html("header", {}, html("h3", {}, answer.status), html("span", { class: "note" }, place.filter(Boolean).join(" · "))),
     answer.why ? html("p", { class: "why" }, answer.why) : null,
-    answer.text.trim() ? html("pre", {}, answer.text.trim()) : null,
+    answer.text.trim() ? html("pre", {}, withReplies(answer.text)) : null,
     html("dl", { class: "values" }, ...values.filter(Boolean).flat()),
-    html("details", {}, html("summary", {}, "Prompt and whole response"), html("pre", {}, group.prompt || "(the prompt is not known here)"), html("pre", {}, response.text)));
+    html("details", {}, html("summary", {}, "Prompt and whole response"), html("pre", {}, group.prompt || "(the prompt is not known here)"), html("pre", {}, withReplies(response.text))));
 }
 
 function show() {
