@@ -19,7 +19,6 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -28,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from vpo_envs.common.threads import map_in_threads
 from vpo_envs.common.wording import counted
 from vpo_envs.contract.answers import FAILURES as FAILURES
 from vpo_envs.contract.answers import Failure as Failure
@@ -637,7 +637,8 @@ def score_batch(
         return env.score_batch(tasks, responses, num_answers)
     size = -(-len(tasks) // (CHUNKS_PER_THREAD * threads))
     chunks = [slice(at, at + size) for at in range(0, len(tasks), size)]
-    with ThreadPoolExecutor(threads, thread_name_prefix="scorer") as pool:
-        parts = list(pool.map(lambda part: env.score_batch(tasks[part], responses[part], num_answers), chunks))
+    parts = map_in_threads(
+        lambda part: env.score_batch(tasks[part], responses[part], num_answers), chunks, threads, "scorer"
+    )
     rewards, status = (np.concatenate(part) for part in zip(*parts, strict=True))
     return RewardBatch(rewards, status, next((part.failure for part in parts if part.failure), ""))

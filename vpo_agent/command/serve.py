@@ -21,6 +21,15 @@ def add_parser(commands: Commands) -> None:
     add_thinking_option(parser, "default: the run's, or off; a request may ask otherwise")
     add("--rows", type=at_least(1, 4096), default=64, help="answers decoded at the same time, default 64")
     add("--max-tokens", type=at_least(1, 10**6), default=4096, help="longest answer, default 4096")
+    add(
+        "--allow-host",
+        dest="allowed",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a further name of this server, or the site of a page that may ask it; may be repeated. Addresses and the "
+        "names of this machine are allowed",
+    )
     add_trust_option(parser)
     parser.set_defaults(run=run)
 
@@ -35,7 +44,8 @@ def run(arguments: argparse.Namespace) -> None:
 
     # A large model takes minutes to load, but a bad address is known now; connections wait.
     name = target_name(arguments.target)
-    with Server(arguments.host, arguments.port, name, rows=arguments.rows, max_tokens=arguments.max_tokens) as server:
+    limits = {"rows": arguments.rows, "max_tokens": arguments.max_tokens}
+    with Server(arguments.host, arguments.port, name, **limits, allowed=arguments.allowed) as server:
         policy = load_policy(
             arguments.target, arguments.checkpoint, arguments.device, arguments.dtype, arguments.thinking
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -35,7 +36,9 @@ HARMLESS: dict[str, Any] = {
 CONTEXT = 8
 """Tokens before a text that are enough to decode it."""
 Stop = Annotated[str, Field(min_length=1, max_length=256)]
-Stops = Annotated[list[Stop], BeforeValidator(lambda stop: [stop] if isinstance(stop, str) else stop)]
+Stops = Annotated[
+    list[Stop], Field(max_length=64), BeforeValidator(lambda stop: [stop] if isinstance(stop, str) else stop)
+]
 
 
 class Message(BaseModel):
@@ -83,6 +86,10 @@ def read_request(body: bytes) -> CompletionRequest:
     sent = parse_json(body)
     if not isinstance(sent, dict):
         raise ValueError("the body must be a JSON object")
+    try:
+        json.dumps(sent, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("the body has half of a surrogate pair, which is not a character") from None
     fields = {}
     for name, value in sent.items():
         # Clients send null for what they leave out.

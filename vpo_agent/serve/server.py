@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import SimpleQueue
@@ -20,9 +21,16 @@ from jinja2.exceptions import TemplateError
 from vpo_agent.policy.decoding import Row
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.serve.protocol import chat_of, encode, make_choice, make_rows, read_request
+from vpo_agent.serve.requests import BadRequest, Forbidden, body_parts, check_sender, own_names
 
 MOST_BYTES = 2**20
 """Longest body of a request."""
+MOST_UNREAD = 32 * MOST_BYTES
+"""How much of a longer body is read and thrown away, so that its sender comes to read the answer."""
+REFUSALS = (TemplateError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What templates of chats and tokenizers raise at texts that they do not take."""
+STOP_S = 1.0
+"""Seconds that a batch may take to end when the server stops."""
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
 
@@ -101,8 +109,12 @@ class Server(ThreadingHTTPServer):
     daemon_threads, block_on_close, request_queue_size = True, False, 128
     engine: Engine
 
-    def __init__(self, host: str, port: int, name: str, *, rows: int = 64, max_tokens: int = 4096) -> None:
+    def __init__(
+        self, host: str, port: int, name: str, *, rows: int = 64, max_tokens: int = 4096, allowed: Sequence[str] = ()
+    ) -> None:
         self.name, self.rows, self.max_tokens = name, rows, max_tokens
+        self.hosts = own_names() | {name.lower().rstrip(".") for name in (host, *allowed)}
+        """Names under which requests may reach this server, beside addresses."""
         self.encoding = threading.Lock()
         """Held while a prompt is encoded, for which tokenizers are not safe to use from several threads."""
         try:
@@ -121,7 +133,8 @@ class Server(ThreadingHTTPServer):
             self.serve_forever(poll_interval=0.05)
         finally:
             self.engine.queue.put(None)
-            self.engine.thread.join()
+            # A pass of a large model takes minutes; the thread ends with the process.
+            self.engine.thread.join(STOP_S)
             self.server_close()
 
 
@@ -130,45 +143,77 @@ class _Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        card = {"id": self.server.name, "object": "model", "created": 0, "owned_by": "vpo-gym"}
-        self._send(200 if self.path == "/v1/models" else 404, {"object": "list", "data": [card]})
+        def card() -> tuple[int, Any]:
+            model = {"id": self.server.name, "object": "model", "created": 0, "owned_by": "vpo-gym"}
+            return 200 if self.path == "/v1/models" else 404, {"object": "list", "data": [model]}
+
+        self._reply(card)
 
     def do_POST(self) -> None:
-        try:
-            status, reply = 200, self._answers()
-        except Exception as error:
-            known = isinstance(error, ValueError | TemplateError)
-            message = str(error) if known else f"the model failed: {error}"
-            status, reply = 400 if known else 500, {"error": {"message": message, "type": "error", "code": None}}
-            self.close_connection = True  # The unread rest of a body is no next request.
-        self._send(status, reply)
+        self._reply(lambda: (200, self._answers(self._body())))
 
-    def _answers(self) -> dict[str, Any]:
-        # Read further than the limit, so that the sender gets to read the error.
-        body = self.rfile.read(min(int(self.headers.get("Content-Length") or 0), 32 * MOST_BYTES))
-        if self.path not in (COMPLETIONS, CHAT) or len(body) > MOST_BYTES:
-            raise ValueError(f"this server has {COMPLETIONS} and {CHAT}, for bodies of at most {MOST_BYTES:,} bytes")
-        policy, request, is_chat = self.server.engine.policy, read_request(body), self.path == CHAT
-        if request.model not in ("default", self.server.name):
-            raise ValueError(f"unknown model {request.model!r}: this server has {self.server.name!r}, or 'default'")
-        if bool(request.messages) != is_chat or bool(request.prompt) == is_chat:
-            raise ValueError(f"{self.path} takes {'messages' if is_chat else 'a prompt'}")
-        with self.server.encoding:
-            chat = chat_of(request, policy)
-            prompt = encode(request, chat)
-        # The last token is never read, so it needs no position.
-        positions = policy.cached_model.max_positions or 2**31
-        most = min(self.server.max_tokens, positions - len(prompt) + 1)
-        # OpenAI's defaults: 16 tokens of plain text, or as many as fit in a chat.
-        limit = request.max_tokens or (most if is_chat else min(most, 16))
-        if not 0 < limit <= most:
-            raise ValueError(f"max_tokens is {limit}; behind this prompt of {len(prompt)} tokens {most} are possible")
+    def _reply(self, answer: Callable[[], tuple[int, Any]]) -> None:
+        """Send an answer, or why there is none."""
+        try:
+            check_sender(self.headers, self.server.hosts)
+            status, reply = answer()
+            data = json.dumps(reply, allow_nan=False).encode()
+        except Exception as error:
+            self.close_connection = True  # The unread rest of a body is no next request.
+            if isinstance(error, Forbidden):
+                status, message = 403, str(error)
+            elif isinstance(error, BadRequest):
+                status, message = 400, str(error)
+            else:
+                status, message = 500, f"the model failed: {error or type(error).__name__}"
+            data = _error(message)
+        self._send(status, data)
+
+    def _body(self) -> bytes:
+        """Return the body of the request; of a larger one no more is read than lets the sender read the answer."""
+        body, unread = bytearray(), MOST_UNREAD
+        for part in body_parts(self.headers, self.rfile):
+            if len(body) + len(part) <= MOST_BYTES:
+                body += part
+                continue
+            unread -= len(part)
+            if unread < 0:
+                break
+        if self.path not in (COMPLETIONS, CHAT) or unread < MOST_UNREAD:
+            raise BadRequest(f"this server has {COMPLETIONS} and {CHAT}, for bodies of at most {MOST_BYTES:,} bytes")
+        return bytes(body)
+
+    def _answers(self, body: bytes) -> dict[str, Any]:
+        policy, is_chat = self.server.engine.policy, self.path == CHAT
+        try:
+            request = read_request(body)
+            if request.model not in ("default", self.server.name):
+                raise ValueError(f"unknown model {request.model!r}: this server has {self.server.name!r}, or 'default'")
+            if bool(request.messages) != is_chat or bool(request.prompt) == is_chat:
+                raise ValueError(f"{self.path} takes {'messages' if is_chat else 'a prompt'}")
+            with self.server.encoding:
+                chat = chat_of(request, policy)
+                prompt = encode(request, chat)
+            policy.cached_model.check_tokens([prompt])
+            # The last token is never read, so it needs no position.
+            positions = policy.cached_model.max_positions or 2**31
+            most = min(self.server.max_tokens, positions - len(prompt) + 1)
+            # OpenAI's defaults: 16 tokens of plain text, or as many as fit in a chat.
+            limit = request.max_tokens or (most if is_chat else min(most, 16))
+            if not 0 < limit <= most:
+                raise ValueError(
+                    f"max_tokens is {limit}; behind this prompt of {len(prompt)} tokens {most} are possible"
+                )
+        except (*REFUSALS, ValueError) as error:
+            raise BadRequest(str(error) or type(error).__name__) from error
         job = Job(prompt, make_rows(request, policy, chat, limit))
         self.server.engine.queue.put(job)
         while not wait([job], timeout=0.5).done:
             if select([self.connection], [], [], 0)[0] and not self.connection.recv(1, MSG_PEEK):
                 job.cancel()
         job.result()
+        if not all(math.isfinite(log_prob) for row in job.rows for log_prob in row.log_probs):
+            raise RuntimeError("it computed a log-probability that is not a number")
         generated = sum(len(row.tokens) for row in job.rows)
         choices = [make_choice(request, policy, chat, prompt, row) for row in job.rows]
         return {
@@ -184,12 +229,23 @@ class _Handler(BaseHTTPRequestHandler):
             "choices": [{"index": index, **choice} for index, choice in enumerate(choices)],
         }
 
-    def _send(self, status: int, reply: dict[str, Any]) -> None:
-        data = json.dumps(reply).encode()
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer a request that is no HTTP, or of another method than GET and POST, which Python calls 501."""
+        self.close_connection = True
+        self.request_version = self.protocol_version  # Of what is no request, Python expects no status in the answer.
+        self._send(405 if code == 501 else 400, _error(message or "this is no request of HTTP/1.1"))
+
+    def _send(self, status: int, data: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(data)
 
     def log_message(self, *_: Any) -> None: ...
+
+
+def _error(message: str) -> bytes:
+    return json.dumps({"error": {"message": message, "type": "error", "code": None}}).encode()

@@ -8,7 +8,6 @@ import os
 import random
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, cycle
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -16,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from vpo_envs.common.threads import map_in_threads
 from vpo_envs.core import AnswerTimeout, Failure, Objective, ScorerFailure, UnknownFront
 from vpo_envs.pareto import FactGrid
 from vpo_envs.sandbox import Limits, SandboxUnavailable, Wanted, check_wanted, choose_tier
@@ -167,8 +167,7 @@ class CodeEnv(TaskEnv[CodeTask, str, CodeOutcome]):
 
     def evaluate_many(self, pairs: Sequence[tuple[CodeTask, str]]) -> list[CodeOutcome | Failure]:
         """Run the programs, up to ``workers`` of them at a time."""
-        with ThreadPoolExecutor(self.workers, thread_name_prefix="sandbox") as pool:
-            return list(pool.map(lambda pair: self.try_evaluate(*pair), pairs))
+        return map_in_threads(lambda pair: self.try_evaluate(*pair), pairs, self.workers, "sandbox")
 
     def active(self, task: CodeTask) -> NDArray[np.bool_]:
         """Return one active objective for each test of the problem."""
