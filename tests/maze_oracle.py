@@ -51,11 +51,13 @@ def facts_of(rows: tuple[str, ...], visited: Iterable[Cell], steps: int) -> Fact
     return Facts(steps, symbols.count("G"), symbols.count("D"), symbols.count("L"), "B" in symbols)
 
 
-def walk_plainly(rows: tuple[str, ...], budget: int, route: str) -> Facts | None:
+def walk_plainly(rows: tuple[str, ...], budget: int, route: str, blocked: str = "stays") -> Facts | None:
     """The facts of a route, or ``None`` where it does not reach the exit within the budget."""
     cell = cells_with(rows, "S")[0]
     visited = set()
     for steps, move in enumerate(route[:budget], start=1):
+        if blocked == "ends" and after(rows, cell, move) == cell:
+            return None
         cell = after(rows, cell, move)
         visited.add(cell)
         if rows[cell[0]][cell[1]] == "E":

@@ -78,8 +78,8 @@ def _natural(name: str, env: str, preset: str, blind: float, best: float, **env_
 PARTS = {"parts": True, "steps": [3, 4], "decisive": False}
 TRACKS: dict[str, tuple[BenchTask, ...]] = {
     "compact": (
-        _compact("maze", "Maze", 60, 0.3927, 0.6111, "maze"),
-        _compact("maze-exit", "Maze", 60, 0.1408, 0.8334, "maze", reward_shape="exit"),
+        _compact("maze", "Maze", 60, 0.6694, 0.6111, "maze"),
+        _compact("maze-exit", "Maze", 60, 0.5549, 0.8334, "maze", reward_shape="exit"),
         _compact("countdown", "Countdown", 32, 0.2520, 0.5209, "countdown"),
         _compact("musique", "MuSiQue", 20, 0.6090, 0.6111, "musique"),
         _compact("tools", "Tools", 32, 0.3009, 0.6111, "tools"),
@@ -91,8 +91,7 @@ TRACKS: dict[str, tuple[BenchTask, ...]] = {
     "natural": (
         _natural("eureqa", "EUREQA", "conflict", 0.2686, 0.7358, difficulty={"decoys": 8}),
         _natural("musique", "MuSiQue", "conflict", 0.7361, 0.9240),
-        _natural("maze", "Maze", "paper", 0.2363, 0.8774),
-        _natural("maze-conflict", "Maze", "conflict", 0.1530, 0.8236),
+        _natural("maze", "Maze", "conflict", 0.0992, 0.8173),
         _natural("countdown", "Countdown", "paper", 0.1449, 0.5107),
         _natural("countdown-conflict", "Countdown", "conflict", 0.4576, 0.5517),
         _natural("gsm8k", "GSM8K", "paper", 0.5200, 0.8803),

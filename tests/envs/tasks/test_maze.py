@@ -15,6 +15,7 @@ from maze_oracle import Cell, cells_with, distances, linear_vector, walk_plainly
 from vpo_envs import MazeEnv, MazeTask, Split, Status, Unparsable
 from vpo_envs.tasks.maze.generate import PRESETS
 from vpo_envs.tasks.maze.routes import random_routes, read_route, write_route
+from vpo_envs.tasks.maze.task import Blocked
 from vpo_envs.text import format_answers
 
 ROUTES = st.text("UDLR", min_size=1, max_size=40)
@@ -89,12 +90,20 @@ def test_the_paper_preset_has_the_papers_numbers() -> None:
     tasks = mazes("paper", 300)
     for task in tasks:
         assert task.size == 9
-        assert cells_with(task.rows, "B") == [(4, 4)]
+        assert not cells_with(task.rows, "B")
         for symbol in "GDL":
             assert 3 <= len(cells_with(task.rows, symbol)) <= 5
         assert all(2 <= row <= 6 and 2 <= column <= 6 for row, column in cells_with(task.rows, "L"))
     # Measured on the authors' generator: about 5 of the 81 cells are walls.
     assert 4 <= statistics.mean(len(cells_with(task.rows, "#")) for task in tasks) <= 7
+
+
+def test_a_bonus_tile_is_drawn_and_named_only_where_it_is_asked_for() -> None:
+    env = MazeEnv(preset="paper", difficulty={"bonus": True})
+    for task in map(env.task, range(5)):
+        assert cells_with(task.rows, "B") == [(4, 4)]
+        assert "B bonus" in env.prompt(task, 1)
+    assert "bonus" not in MazeEnv(preset="paper").prompt(mazes("paper", 1)[0], 1)
 
 
 def test_ring_lava_lies_just_outside_the_zones() -> None:
@@ -132,14 +141,14 @@ def test_no_route_visits_both_corners(preset: str, count: int) -> None:
 @pytest.mark.parametrize(
     ("preset", "split", "data_seed", "index", "content_hash"),
     [
-        ("paper", "train", 0, 0, "2c6ef341446a67e9b4afa6c4411e3298"),
-        ("paper", "validation", 0, 7, "095411a02ab32e6ee5068a130ce22b4b"),
-        ("paper", "test", 1, 123456, "ab1d3fd6d3f630084f6b3e080d7b2ca7"),
-        ("conflict", "train", 0, 0, "2386d8e6d95cc43257c9287241690f04"),
-        ("conflict", "test", 5, 3, "fc932587f26a5fb221573556b5c24ab6"),
-        ("compact", "train", 0, 0, "5534c26f20a06acb85e47bc3eba3c8d1"),
-        ("compact", "validation", 0, 7, "2375538b7122791594079a1164a759ab"),
-        ("compact", "test", 3, 5, "72fa23c888c57a93da063aec5f03100f"),
+        ("paper", "train", 0, 0, "c587cd5c04727ffc5c71c746d9b29514"),
+        ("paper", "validation", 0, 7, "4756cc471a5587f663bd913a17339ea2"),
+        ("paper", "test", 1, 123456, "fbe964e8026889bfb6da4de2fc377752"),
+        ("conflict", "train", 0, 0, "0c8de98fd4970d24009d76a31ce082e0"),
+        ("conflict", "test", 5, 3, "8dee0c45532039871c5a86bb1f3cd86c"),
+        ("compact", "train", 0, 0, "39cbf8b98db803f396d203edee0e7400"),
+        ("compact", "validation", 0, 7, "f474bd8404d3777ed026fe1470d8eb93"),
+        ("compact", "test", 3, 5, "657053df830dabd6e7bc7a67ec6ad4f4"),
     ],
 )
 def test_an_instance_is_a_function_of_split_seed_and_index(
@@ -160,11 +169,11 @@ def test_no_configuration_that_cannot_be_drawn_runs_for_ever() -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.sampled_from(["paper", "paper"]), st.integers(0, 49), ROUTES)
+@given(st.sampled_from(["paper", "conflict"]), st.integers(0, 49), ROUTES)
 def test_a_walk_comes_to_what_a_plain_walk_comes_to(preset: str, index: int, route: str) -> None:
     task = mazes(preset, 50)[index]
     env = MazeEnv(preset=preset)
-    facts = walk_plainly(task.rows, task.budget, route)
+    facts = walk_plainly(task.rows, task.budget, route, {"paper": "stays", "conflict": "ends"}[preset])
     outcome = env.evaluate(task, route)
     assert outcome.reached_exit == (facts is not None)
     batch = env.score_batch([task], [f"<answer>{' '.join(route)}</answer>"])
@@ -196,6 +205,20 @@ def test_rules_on_a_small_maze(route: str, vector: tuple[int, ...]) -> None:
     batch = env.score_batch([MAZE], [f"<answer>{write_route(route)}</answer>"])
     assert batch.status[0, 0] == Status.OK
     assert batch.rewards[0, 0].tolist() == list(vector)
+
+
+@pytest.mark.parametrize("blocked", ["stays", "ends"])
+def test_a_blocked_move_does_what_the_prompt_says(blocked: Blocked) -> None:
+    env, task = MazeEnv(preset="paper"), MAZE.model_copy(update={"blocked": blocked})
+    vector = env.score_batch([task], [f"<answer>{write_route('UURRDD')}</answer>"]).rewards[0, 0]
+    assert vector.tolist() == [blocked == "stays"] * 4
+    assert {"stays": "you stay, and the step counts", "ends": "ends the walk there"}[blocked] in env.prompt(task, 3)
+
+
+@BOTH
+def test_the_example_of_an_answer_is_no_route(preset: str, count: int) -> None:
+    env, task = MazeEnv(preset=preset), mazes(preset, 1)[0]
+    assert (env.score_batch([task], [env.prompt(task, 3)], 3).status == Status.UNPARSABLE).all()
 
 
 @pytest.mark.parametrize("answers_as_steps", [False, True])
@@ -261,13 +284,6 @@ def test_the_prompt_tells_the_budget_and_every_row() -> None:
     prompt = env.prompt(task, 3)
     assert str(task.budget) in prompt
     assert set(task.rows) <= set(prompt.splitlines())
-
-
-def test_the_prompts_own_example_is_a_readable_response() -> None:
-    env = MazeEnv(num_answers=3, preset="paper")
-    task = env.task(0)
-    status = env.score_batch([task], [env.prompt(task, 3)]).status
-    assert status.tolist() == [[Status.OK, Status.DUPLICATE, Status.DUPLICATE]]
 
 
 # --- demonstrations ---

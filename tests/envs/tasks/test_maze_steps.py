@@ -177,6 +177,16 @@ def test_an_episode_ends_at_the_exit() -> None:
     assert steps[-1][4]["outcome"]["steps"] == 8
 
 
+@pytest.mark.parametrize("timing", ["exit", "collected"])
+def test_an_episode_ends_at_a_wall_where_the_maze_has_it_so(timing: str) -> None:
+    env = MazeStepsEnv(difficulty={"size": 5}, preset="paper", reward_timing=timing)
+    env.reset(options={"task": tiny(5).model_copy(update={"blocked": "ends"})})
+    steps = take(env, "RUDD")
+    assert [step[2] for step in steps] == [False, True]
+    assert np.sum([step[1] for step in steps], axis=0).tolist() == [0, 0, 0, 0]
+    np.testing.assert_array_equal(steps[1][0][0], steps[0][0][0])
+
+
 def test_an_episode_ends_with_the_budget_as_terminated_not_truncated() -> None:
     env = MazeStepsEnv(preset="paper")
     env.reset(seed=0)
@@ -198,7 +208,7 @@ def test_the_front_is_that_of_an_exhaustive_search_in_discounted_returns(gamma: 
             for facts in every_outcome(task.rows, task.budget)
         )
         # Long routes over both corners return a millionth, and nothing beats them.
-        brute = front_of(returns, digits=12)
+        brute = front_of(returns, digits=15)
         np.testing.assert_allclose(sorted(v.tolist() for v in env.pareto_front(gamma)), sorted(brute), rtol=1e-6)
 
 

@@ -44,9 +44,9 @@ class MazeEnv(TaskEnv[MazeTask, str, MazeOutcome]):
     ## Action space
 
     Text: ``num_answers`` routes, each in its tag (``<answer_1>UP, RIGHT</answer_1>`` and so on; ``<answer>`` where one
-    answer is wanted). Moves are UP, DOWN, LEFT, RIGHT or their first letters, separated by blanks or commas. A
-    blocked move stays put and costs a step. Moves after the exit are not part of a route: routes that differ only there
-    are duplicates.
+    answer is wanted). Moves are UP, DOWN, LEFT, RIGHT or their first letters, separated by blanks or commas. A move
+    into a wall or over the edge ends the walk; with ``"paper"`` it stays put and costs a step. Moves after the exit are
+    not part of a route: routes that differ only there are duplicates.
 
     ## Rewards
 

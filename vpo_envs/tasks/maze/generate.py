@@ -29,6 +29,7 @@ from vpo_envs.tasks.maze.task import (
     OPEN,
     START,
     WALL,
+    Blocked,
     MazeTask,
     distance,
     geometry,
@@ -51,6 +52,11 @@ class MazeConfig(Frozen):
         "centre", description="lava in the inner 5 by 5, or on the ring of cells around the two zones"
     )
     slack: int = Field(7, ge=0, description="steps of the budget beyond the longer route through a zone's corner")
+    bonus: bool = Field(False, description="put a bonus tile in the centre, for objectives of your own")
+    blocked: Blocked = Field(
+        "stays",
+        description="a move into a wall stays put and costs a step, or it ends the walk: guesses then earn little",
+    )
     conflict: float = Field(
         0.0, ge=0.0, lt=1.0, description="certify by the exact front that three routes beat one by this much in E_w"
     )
@@ -58,7 +64,15 @@ class MazeConfig(Frozen):
 
 PRESETS = {
     "conflict": MazeConfig(
-        size=7, opened=(8, 14), gold=(4, 4), diamonds=(4, 4), lava=(5, 5), lava_placement="ring", slack=2, conflict=0.05
+        size=7,
+        opened=(2, 5),
+        gold=(4, 4),
+        diamonds=(4, 4),
+        lava=(5, 5),
+        lava_placement="ring",
+        slack=2,
+        blocked="ends",
+        conflict=0.05,
     ),
     "paper": MazeConfig(),
 }
@@ -100,7 +114,9 @@ def draw_maze(source: random.Random, config: MazeConfig, split: Split) -> MazeTa
     if between is not None and between + min(to_gold + from_diamond, to_diamond + from_gold) <= budget:
         return None
 
-    symbols = {start: START, goal: EXIT, centre: BONUS}
+    symbols = {start: START, goal: EXIT}
+    if config.bonus:
+        symbols[centre] = BONUS
     for symbol, zone, (low, high) in ((GOLD, zones[0], config.gold), (DIAMOND, zones[1], config.diamonds)):
         room = [c for c in _within(size, zone, 0, config.zone_radius) if passable >> c & 1 and c not in symbols]
         count = source.randint(low, high)
@@ -127,7 +143,7 @@ def draw_maze(source: random.Random, config: MazeConfig, split: Split) -> MazeTa
         return None
     text = [symbols.get(c) or (OPEN if passable >> c & 1 else WALL) for c in cells]
     rows = tuple(["".join(text[i : i + size]) for i in range(0, size * size, size)])
-    task = MazeTask(rows=rows, budget=budget)
+    task = MazeTask(rows=rows, budget=budget, blocked=config.blocked)
     if config.conflict:
         vectors = [[objective.score(outcome) for objective in OBJECTIVES] for outcome, _ in outcome_front(task)]
         return task if needs_a_set(np.array(vectors), config.conflict) else None

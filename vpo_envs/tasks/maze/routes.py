@@ -71,16 +71,16 @@ def fact_grid(task: MazeTask) -> FactGrid:
 def walk(task: MazeTask, route: str) -> MazeOutcome:
     """Follow ``route``, a string over ``UDLR``, until the exit, the end of the route or the end of the budget.
 
-    A blocked move stays put and costs a step.
+    A blocked move costs a step. It stays put or ends the walk, as the maze has it.
     """
     board = task.board
     cell, goal, after, marks = board.start, board.exit, board.after, board.marks
     visited = 0
     steps = 0
     for steps, move in enumerate(route[: task.budget], start=1):  # noqa: B007 (steps is used after the loop)
-        cell = after[move][cell]
+        before, cell = cell, after[move][cell]
         visited |= marks[cell]
-        if cell == goal:
+        if cell == goal or (cell == before and task.blocked == "ends"):
             break
     return MazeOutcome(
         cell == goal,
@@ -98,14 +98,14 @@ def walk(task: MazeTask, route: str) -> MazeOutcome:
 
 
 def cells_along(task: MazeTask, route: str) -> list[int]:
-    """Return the cells of the walk along ``route``, the start first."""
+    """Return the cells of the walk along ``route``, the start first, and a cell again after a move that is blocked."""
     board = task.board
     cells = [board.start]
     cell, goal, after = board.start, board.exit, board.after
     for move in route[: task.budget]:
-        cell = after[move][cell]
+        before, cell = cell, after[move][cell]
         cells.append(cell)
-        if cell == goal:
+        if cell == goal or (cell == before and task.blocked == "ends"):
             break
     return cells
 
@@ -145,6 +145,13 @@ def write_route(route: str) -> str:
     return ", ".join(NAMES[move] for move in route)
 
 
+BLOCKED = {
+    "stays": "Walls and edges block a move: you stay, and the step counts.",
+    "ends": "A move into a wall or over the edge ends the walk there.",
+}
+"""How the prompt states what a blocked move does."""
+
+
 def full_prompt(task: MazeTask, num_answers: int) -> str:
     """Return instructions, rules and map for a model that follows instructions."""
     board = task.board
@@ -164,7 +171,7 @@ def full_prompt(task: MazeTask, num_answers: int) -> str:
             *task.rows,
             "",
             "Rules:",
-            "- A move is UP, DOWN, LEFT or RIGHT. Walls and edges block a move: you stay, and the step counts.",
+            f"- A move is UP, DOWN, LEFT or RIGHT. {BLOCKED[task.blocked]}",
             f"- You have at most {task.budget} steps. The walk ends at E. A route that misses E scores nothing.",
             "- You collect gold and diamonds by stepping on them; each counts once. Stepping on L is allowed but "
             "costs points.",
@@ -174,7 +181,7 @@ def full_prompt(task: MazeTask, num_answers: int) -> str:
             "avoiding lava.",
             "",
             wanted,
-            *[f"{opening}UP, RIGHT{closing}" for opening, closing in answer_tags(num_answers)],
+            *[f"{opening}moves{closing}" for opening, closing in answer_tags(num_answers)],
         ]
     )
 

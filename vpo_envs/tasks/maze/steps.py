@@ -40,7 +40,8 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
 
     ## Action space
 
-    ``Discrete(4)``: 0 up, 1 down, 2 left, 3 right. A move into a wall or over the edge stays put and costs a step.
+    ``Discrete(4)``: 0 up, 1 down, 2 left, 3 right. A move into a wall or over the edge ends the walk; in mazes of the
+    preset ``"paper"`` it stays put and costs a step.
 
     ## Observation space
 
@@ -82,9 +83,9 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
 
     ## Episode end
 
-    ``terminated`` on E, and when the step budget is used up. The budget is a rule of the maze and part of the
-    observation, so exhausting it is a true end without further reward, and not a truncation after which a learner would
-    have to bootstrap. ``truncated`` is never set.
+    ``terminated`` on E, at a move that ends the walk, and when the step budget is used up. The budget is a rule of the
+    maze and part of the observation, so exhausting it is a true end without further reward, and not a truncation after
+    which a learner would have to bootstrap. ``truncated`` is never set.
 
     ## Information
 
@@ -193,7 +194,8 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
             raise ValueError(f"a move is 0 up, 1 down, 2 left or 3 right, got {action!r}")
         self._route += MOVES[action]
         outcome = self.maze.evaluate(task, self._route)
-        self._over = outcome.reached_exit or outcome.steps >= task.budget
+        ended = task.blocked == "ends" and _is_blocked(cells_along(task, self._route))
+        self._over = outcome.reached_exit or ended or outcome.steps >= task.budget
         paid = np.array(self.maze.reward_vector(outcome)) if self._over else np.zeros(self.reward_dim)
         if self.reward_timing == "collected":
             before, self._standing = self._standing, self._scores(outcome)
@@ -269,6 +271,11 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
         planes[PLANES.index("steps_left")] = min(1.0, left / task.size**2)
         planes[PLANES.index("share_left")] = left / task.budget
         return planes
+
+
+def _is_blocked(cells: list[int]) -> bool:
+    """Return whether the last move of a walk led nowhere."""
+    return cells[-1] == cells[-2]
 
 
 def _layout(task: MazeTask) -> NDArray[np.float32]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import field_validator, model_validator
 
@@ -18,6 +18,8 @@ OPEN, START, EXIT, GOLD, DIAMOND, LAVA, WALL, BONUS = SYMBOLS = ".SEGDL#B"
 MARKED = GOLD + DIAMOND + LAVA + BONUS
 MOVES = "UDLR"
 MAX_SIZE = 32
+Blocked = Literal["stays", "ends"]
+"""What a move into a wall or over the edge does: it stays and costs a step, or it ends the walk."""
 
 
 class MazeTask(Task):
@@ -30,6 +32,8 @@ class MazeTask(Task):
     """
     budget: int
     """Maximum number of steps of a route."""
+    blocked: Blocked = "stays"
+    """What a move into a wall or over the edge does."""
 
     @field_validator("rows")
     @classmethod
