@@ -12,6 +12,7 @@ from vpo_agent.config import Job, TrainConfig
 from vpo_agent.estimators.choices import FEWEST_FOR_A_POOL, POOLED
 from vpo_agent.measure.notices import about_rewards, good_rewards, no_signal, notices, prospects
 from vpo_agent.measure.pool import Pool
+from vpo_agent.measure.sampling import different_tasks, fewer_tasks
 from vpo_agent.measure.summary import summarise
 from vpo_agent.presets import BUNDLED
 from vpo_agent.report.figures import draw_curves
@@ -86,7 +87,10 @@ def _pools_before(trainer: Trainer, endings: Mapping[int, str]) -> dict[int, Poo
     config = trainer.config
     pools = {}
     if trainer.step == 0:
-        print(f"evaluating: {config.eval_prompts} held-out prompts, {counted(config.eval_answers, 'answer')} each")
+        indices = different_tasks(trainer.eval_env, config.eval_prompts)
+        if fewer := fewer_tasks(trainer.eval_env, indices, config.eval_prompts):
+            print(fewer)
+        print(f"evaluating: {len(indices)} held-out prompts, {counted(config.eval_answers, 'answer')} each")
         pools = {m: trainer.evaluate(f"before{ending}", m) for m, ending in endings.items()}
         summary = summarise(pools[config.answer_counts[0]])
         pool = summary.pool

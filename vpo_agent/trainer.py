@@ -26,7 +26,7 @@ from vpo_agent.learning.fits import Plan, Shape, device_memory, plan_run
 from vpo_agent.learning.update import PolicyUpdate
 from vpo_agent.measure.measures import free_name, measures
 from vpo_agent.measure.pool import Pool
-from vpo_agent.measure.sampling import EVAL_STREAM, sample_pool
+from vpo_agent.measure.sampling import EVAL_STREAM, different_tasks, sample_pool
 from vpo_agent.measure.step import COLUMNS, rewards_outside, step_columns
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import MAX_RESPONSES, Sampler
@@ -120,7 +120,7 @@ class Trainer(Training):
         self.config = config = with_backend(config)
         self._on_step = on_step
         self._mixed = len(config.answer_counts) > 1
-        self.env, self._eval_env, self._validation_env = environments_of(config)
+        self.env, self.eval_env, self._validation_env = environments_of(config)
         self.env.check_scorers()
         self.estimator = BoundEstimator(
             self.env, config.method, config.method_options, **{name: getattr(config, name) for name in SETTINGS}
@@ -129,7 +129,7 @@ class Trainer(Training):
         self._objective_columns = [free_name(name, COLUMNS) for name in self.env.objective_names]
         self.folder = RunFolder.open(config, resume=resume, overwrite=overwrite)
         self.config = config = self.folder.config
-        environments = (self.env, self._eval_env, self._validation_env)
+        environments = (self.env, self.eval_env, self._validation_env)
         self.folder.compare_inputs(environments, resume=resume, accept_changes=accept_changes)
         checkpoint, damaged = newest_whole(self.folder.checkpoints) if resume else (None, [])
         self.policy = LMPolicy.from_pretrained(
@@ -337,7 +337,7 @@ class Trainer(Training):
         the initial model, with the backend ``native``, whatever the step.
         """
         m, prompts = num_answers or self.config.max_answers, self.config.eval_prompts
-        pool = self._sample_pool(self._eval_env, prompts, m, f"evaluation {label}", initial=initial)
+        pool = self._sample_pool(self.eval_env, prompts, m, f"evaluation {label}", initial=initial)
         with self.folder.room():
             pool.save(self.folder.path / f"pool_{label}.npz")
         return pool
@@ -365,7 +365,7 @@ class Trainer(Training):
         total, batch = config.steps * config.prompts_per_step, config.prompts_per_step
         longest = max(
             check_all_prompts(policy, self.env, total, room, counts, sample=batch),
-            check_prompts(policy, self._eval_env, range(config.eval_prompts), room, counts),
+            check_prompts(policy, self.eval_env, range(config.eval_prompts), room, counts),
         )
         if config.eval_every:
             prompts = range(config.eval_every_prompts)
@@ -413,7 +413,7 @@ class Trainer(Training):
         return sample_pool(
             env,
             (self.reference or self._load_initial()) if initial else self.sampler,
-            range(prompts),
+            different_tasks(env, prompts),
             num_answers=num_answers,
             rollouts=config.eval_rollouts(num_answers),
             max_new_tokens=config.max_new_tokens,

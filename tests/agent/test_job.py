@@ -172,7 +172,8 @@ def test_a_stopped_job_says_how_to_go_on_and_does(
         with pytest.raises(KeyboardInterrupt) as stop:
             train_and_report(config)
     assert str(stop.value).startswith("continue with: ")
-    assert str(stop.value).endswith(f" train --resume --name stopped --runs-dir {config.runs_dir}")
+    command = f" train --resume --name stopped --runs-dir {config.runs_dir} --import {toys.__file__}"
+    assert str(stop.value).endswith(command)
     assert train_and_report(Job(config, resume=True)) == expected
 
 
@@ -219,8 +220,8 @@ def test_a_run_for_one_answer_and_three_is_measured_and_searched_with_both(finis
         assert Pool.load(run / file).rewards.shape[2] == m
     for options, m in (([], 3), (["--num-answers", "1"], 1)):
         out = tmp_path / f"asked-{m}"
-        assert main(["eval", str(run), *options, "--prompts", "2", "--k", "3", "--out", str(out)]) == 0
+        assert main(["eval", str(run), *options, "--eval-prompts", "2", "--k", "3", "--out", str(out)]) == 0
         assert Pool.load(out / "pool.npz").source["num_answers"] == m
-        words = ["search", str(run), *options, "--method", "best-of-n", "--iterations", "3", "--prompts", "1"]
+        words = ["search", str(run), *options, "--method", "best-of-n", "--iterations", "3", "--eval-prompts", "1"]
         assert main([*words, "--out", str(tmp_path / f"searched-{m}")]) == 0
         assert f'"num_answers": {m}' in (tmp_path / f"searched-{m}" / "search.json").read_text()

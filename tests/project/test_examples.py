@@ -145,7 +145,7 @@ def test_custom_rewards_trains_on_its_objectives(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "| brevity ↑ |" in done.stdout
     assert "| regret ↓ |" in done.stdout
-    sampled = ["--prompts", "2", "--k", "3", "--out", "eval", "--import", str(EXAMPLES / "custom_rewards.py")]
+    sampled = ["--eval-prompts", "2", "--k", "3", "--out", "eval", "--import", str(EXAMPLES / "custom_rewards.py")]
     again = run_python(["-m", "vpo_agent.command", "eval", "runs/own", *sampled], cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "| brevity" in again.stdout

@@ -98,7 +98,7 @@ def test_a_pretrained_model_is_taught_trained_evaluated_served_searched_and_publ
     for label in ("before", "after"):
         check_pool(run / f"pool_{label}.npz")
 
-    vpo("eval", run, "--k", 6, "--prompts", PROMPTS, "--out", "evaluation", "--device", "cpu", cwd=tmp_path)
+    vpo("eval", run, "--k", 6, "--eval-prompts", PROMPTS, "--out", "evaluation", "--device", "cpu", cwd=tmp_path)
     check_pool(tmp_path / "evaluation" / "pool.npz")
 
     with Vpo("serve", run, "--port", 0, "--device", "cpu", "--dtype", "bfloat16", cwd=tmp_path) as server:
@@ -118,7 +118,7 @@ def test_a_pretrained_model_is_taught_trained_evaluated_served_searched_and_publ
         finally:
             server.kill()
 
-    effort = "--method best-of-n --prompts 1 --iterations 6 --max-new-tokens 60 --device cpu --out found"
+    effort = "--method best-of-n --eval-prompts 1 --iterations 6 --max-new-tokens 60 --device cpu --out found"
     vpo("search", run, *effort.split(), cwd=tmp_path)
     assert any((tmp_path / "found").iterdir())
 

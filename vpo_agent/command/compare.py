@@ -40,7 +40,7 @@ def add_parser(commands: Commands) -> None:
     add = page.add_argument
     add("--labels", metavar="A,B,…", help="one name per run")
     shown = "number of instances, the first ones (default: 20)"
-    add("--prompts", type=at_least(1), default=20, metavar="N", help=shown)
+    add("--eval-prompts", type=at_least(1), default=20, metavar="N", help=shown)
     texts = commands.add_parser(
         "show",
         help="show a run's answers, rewards and the reasons; works during training",
@@ -78,7 +78,7 @@ def explore(arguments: argparse.Namespace) -> None:
     from vpo_agent.explore.page import explore_runs
     from vpo_envs.common.wording import counted
 
-    shown = explore_runs(arguments.runs, _labels(arguments), arguments.out, prompts=arguments.prompts)
+    shown = explore_runs(arguments.runs, _labels(arguments), arguments.out, prompts=arguments.eval_prompts)
     size = arguments.out.stat().st_size / 1000
     content = f"{counted(shown.instances, 'instance')} and {counted(len(arguments.runs), 'run')}"
     print(f"{arguments.out} shows {content} in {size:.0f} kB: open it in a browser")

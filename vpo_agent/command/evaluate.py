@@ -17,7 +17,6 @@ from vpo_agent.command.parser import (
     add_thinking_option,
     add_trust_option,
     at_least,
-    number_or_file,
 )
 from vpo_agent.command.rewards import add_rewards_options
 from vpo_agent.runs.continuing import vpo_command
@@ -63,10 +62,10 @@ def add_parser(commands: Commands) -> None:
         "--k", type=at_least(1), help="answers per prompt, and the largest k shown (default: 30; for a saved pool, all)"
     )
     add(
-        "--prompts",
-        type=number_or_file(at_least(2)),
+        "--eval-prompts",
+        type=at_least(2),
         metavar="N",
-        help="number of prompts (default: 200); or a file, see --rewards",
+        help="number of prompts (default: 200, or all rows of a smaller data set)",
     )
     add("--env", metavar="ID", help="environment to evaluate a model in: an id such as vpo/Maze-v0, or MODULE:ID")
     add_env_options(parser, note=", over those of the run")
@@ -95,7 +94,7 @@ def add_parser(commands: Commands) -> None:
     add("--out", type=Path, metavar="FOLDER", help="output folder")
     add("--harbor", type=Path, metavar="JOBS", help="measure the trials in Harbor's job folders instead")
     add_endpoint_options(parser)
-    add_rewards_options(parser, with_prompts=False)
+    add_rewards_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -214,7 +213,8 @@ def _refuse(given: Mapping[str, Any], names: Collection[str], reason: str) -> No
 
 
 def _sampling_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if name not in FOR_A_POOL or name == "k"}
+    names = {"eval_prompts": "prompts"}
+    return {names.get(name, name): value for name, value in given.items() if name not in FOR_A_POOL or name == "k"}
 
 
 def _task_name(env: str) -> str:

@@ -92,15 +92,6 @@ def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
     return whole_number
 
 
-def number_or_file(number: Callable[[str], int]) -> Callable[[str], int | str]:
-    """Return an argument type: a whole number, which ``number`` reads, or else the name of a file."""
-
-    def count_or_name(text: str) -> int | str:
-        return number(text) if text.lstrip("-").isdigit() else text
-
-    return count_or_name
-
-
 def json_object(text: str) -> dict[str, Any]:
     """Read a JSON object; an argument type."""
     value = _json(text)

@@ -12,15 +12,11 @@ MEASURED = "measured"
 """The value of ``--range`` that stands for the range of some answers."""
 
 
-def add_rewards_options(parser: argparse.ArgumentParser, *, with_prompts: bool = True) -> None:
-    """Add the options that :func:`with_own_rewards` reads.
-
-    With ``with_prompts=False`` the command declares ``--prompts`` itself, as a number that a file may stand for.
-    """
+def add_rewards_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that :func:`with_own_rewards` reads."""
     group = parser.add_argument_group("your own rewards", "prompts and reward functions, instead of --env")
     add = group.add_argument
-    if with_prompts:
-        add("--prompts", metavar="FILE", help="JSON Lines (or JSON, parquet, hf:org/name) with a prompt and an answer")
+    add("--prompts", metavar="FILE", help="JSON Lines (or JSON, parquet, hf:org/name) with a prompt and an answer")
     add("--rewards", metavar="FILE.py:A,B", help="reward functions, one objective each; see vpo check")
     add("--columns", metavar="NAME=FIELD,…", help="fields of the file with other names, as prompt=question")
     range_help = "range of the rewards (default: 0,1), NAME=LOW,HIGH for one of them, or measured: that of some answers"
@@ -30,20 +26,19 @@ def add_rewards_options(parser: argparse.ArgumentParser, *, with_prompts: bool =
 def with_own_rewards(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments with ``env``, ``env_kwargs`` and ``imports`` in place of the options for one's own rewards.
 
-    These options are ``None`` in the result. Arguments without any of them are returned as they are; a number of
-    ``prompts`` is not one of them.
+    These options are ``None`` in the result. Arguments without any of them are returned as they are.
 
     Raises:
         ValueError: Options that do not go together, or a range or a field that cannot be read.
     """
     given = {name: arguments[name] for name in NAMES if arguments.get(name) not in (None, [])}
-    if not given or (set(given) == {"prompts"} and not isinstance(given["prompts"], str)):
+    if not given:
         return dict(arguments)
+    if str(given.get("prompts", "")).isdigit():
+        raise ValueError(f"--prompts is a file: for a number of prompts give --eval-prompts {given['prompts']}")
     for name in ("prompts", "rewards"):
         if name not in given:
             raise ValueError(f"--{next(iter(given))} needs --{name} as well: give --prompts FILE --rewards FILE.py:A,B")
-    if not isinstance(given["prompts"], str):
-        raise ValueError(f"--prompts {given['prompts']} is a number, but --rewards needs a file of prompts")
     if arguments.get("env"):
         raise ValueError("--env and --rewards are mutually exclusive: give only one")
     from vpo_envs.common.imports import FUNCTIONS_ID

@@ -13,7 +13,6 @@ from vpo_agent.command.parser import (
     add_thinking_option,
     add_trust_option,
     at_least,
-    number_or_file,
 )
 from vpo_agent.command.rewards import add_rewards_options
 from vpo_agent.runs.continuing import vpo_command, when_stopped
@@ -42,10 +41,10 @@ def add_parser(commands: Commands) -> None:
     add("--method", default="evolve", choices=METHODS, help="default evolve")
     add("--goal", default="scalar", choices=GOALS, help="what answers are valued by; default scalar")
     add(
-        "--prompts",
-        type=number_or_file(at_least(1)),
+        "--eval-prompts",
+        type=at_least(1),
         metavar="N",
-        help="search the first N instances of the split, default 20; or a file, see --rewards",
+        help="search the first N tasks of the split, default 20, or all rows of a smaller data set",
     )
     add("--hard", nargs="+", type=Path, metavar="POOL", help="search what 30 answers of no saved pool solve")
     add("--iterations", type=int, help="answers sampled per instance, default 200")
@@ -58,7 +57,7 @@ def add_parser(commands: Commands) -> None:
     add("--env", help="environment for a model that is not a run: an id, or MODULE:ID")
     add_env_options(parser)
     add_trust_option(parser)
-    add_rewards_options(parser, with_prompts=False)
+    add_rewards_options(parser)
     add("--num-answers", type=at_least(1), help="answers per response; default: the run's largest, or 1")
     add("--temperature", type=float, default=1.0, help="default 1")
     add("--max-new-tokens", type=int, help="length limit of a response; default: the run's, or 1024")
@@ -106,7 +105,7 @@ def _plan(arguments: argparse.Namespace) -> tuple[SearchJob, list[SearchTarget]]
     job = SearchJob(
         env=plans[0]["env"],
         env_kwargs=plans[0]["env_kwargs"],
-        indices=tuple(_indices(arguments)),
+        indices=tuple(_indices(arguments, plans[0])),
         max_new_tokens=arguments.max_new_tokens or max(plan["max_new_tokens"] for plan in plans),
         iterations=200 if arguments.iterations is None else arguments.iterations,
         **{name: getattr(arguments, name) for name in OF_THE_JOB},
@@ -140,12 +139,20 @@ def _settings(arguments: argparse.Namespace, target: str) -> dict[str, Any]:
     return {**_DEFAULTS, **known, **given, "num_answers": arguments.num_answers or 1}
 
 
-def _indices(arguments: argparse.Namespace) -> list[int]:
-    """Return the instances to search."""
+def _indices(arguments: argparse.Namespace, plan: dict[str, Any]) -> list[int]:
+    """Return the instances to search, of the environment of a plan."""
     if arguments.hard is None:
-        return list(range(arguments.prompts or 20))
-    if arguments.prompts is not None:
-        raise ValueError("--prompts and --hard exclude each other: give one of them")
+        from vpo_agent.measure.sampling import different_tasks, fewer_tasks
+        from vpo_envs.registration import make_text_env
+
+        env = make_text_env(plan["env"], **plan["env_kwargs"], split=arguments.split)
+        count = arguments.eval_prompts or 20
+        indices = different_tasks(env, count, least=1)
+        if fewer := fewer_tasks(env, indices, count):
+            print(fewer)
+        return indices
+    if arguments.eval_prompts is not None:
+        raise ValueError("--eval-prompts and --hard exclude each other: give one of them")
     from vpo_agent.measure.pool import Pool
     from vpo_agent.search.records import hard_instances
 

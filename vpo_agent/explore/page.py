@@ -94,7 +94,7 @@ def explore_runs(
         fewer = max(1, len(data["instances"]) * MAX_BYTES // size)
         raise ValueError(
             f"the page would have {size / 1e6:.1f} MB with {counted(len(data['instances']), 'instance')}, more than "
-            f"{MAX_BYTES / 1e6:g} MB: choose fewer, such as --prompts {fewer}, or fewer runs"
+            f"{MAX_BYTES / 1e6:g} MB: choose fewer, such as --eval-prompts {fewer}, or fewer runs"
         )
     write_page(out, text)
     return Explored(len(data["instances"]), data["lacks"])

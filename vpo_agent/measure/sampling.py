@@ -12,6 +12,7 @@ import numpy as np
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.progress import progress
 from vpo_envs import UnknownFront
+from vpo_envs.common.wording import counted
 from vpo_envs.core import AnyEnv, turns_of
 from vpo_envs.registration import make_text_env, saved_env
 
@@ -24,6 +25,30 @@ SCORED_PARTS = 20
 T = TypeVar("T")
 EVAL_STREAM = 1
 """Second number of the seed of an evaluation's samples; training has 0."""
+
+
+def different_tasks(env: AnyEnv, count: int, least: int = 2) -> list[int]:
+    """Return the indices of the first ``count`` different tasks of the environment's split.
+
+    Generated tasks do not end. Rows of a data set do: where they hold fewer different tasks, those are returned, since
+    asking again for the same tasks shows nothing new; but ``least`` indices, which then repeat a task.
+    """
+    rows = getattr(env, "rows", ())
+    if not rows:
+        return list(range(count))
+    first: dict[str, int] = {}
+    for index, task in enumerate(rows):
+        if len(first) == count:
+            break
+        first.setdefault(task.canonical, index)
+    return list(first.values()) if len(first) >= min(least, count) else list(range(min(least, count)))
+
+
+def fewer_tasks(env: AnyEnv, indices: Sequence[int], count: int) -> str:
+    """Say that a split has fewer tasks than the ``count`` that was asked for; empty if it has enough."""
+    if len(indices) >= count:
+        return ""
+    return f"the split {env.split} has {counted(len(indices), 'task')}, so all of them are asked, not {count}"
 
 
 def sample_pool(

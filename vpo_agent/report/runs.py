@@ -152,7 +152,7 @@ def check_comparable(runs: Sequence[Run]) -> None:
         if not same_prompts(first.pool, other.pool):
             raise ValueError(
                 f"{both} hold answers to different prompts, but a paired comparison needs the same ones: use vpo eval "
-                "with the same --split and --prompts, and compare the folders that it names"
+                "with the same --split and --eval-prompts, and compare the folders that it names"
             )
         if not np.allclose(first.pool.scalar_weights, other.pool.scalar_weights):
             raise ValueError(f"{both} have different fixed weights, so their scalar rewards are not comparable")

@@ -9,7 +9,7 @@ from typing import Any
 from envs_data import BUNDLED_MODELS
 from vpo_agent.config import check_room, read_run_config
 from vpo_agent.measure.pool import Pool
-from vpo_agent.measure.sampling import EVAL_STREAM, sample_pool
+from vpo_agent.measure.sampling import EVAL_STREAM, different_tasks, fewer_tasks, sample_pool
 from vpo_agent.policy.downloads import check_saved_model
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.loading import base_of_adapters
@@ -103,6 +103,9 @@ def _sample(
     check_room(chosen["num_answers"], chosen["max_new_tokens"])
     env = make_text_env(chosen["env"], **env_kwargs, split=chosen["split"], num_answers=chosen["num_answers"])
     env.check_scorers()
+    indices = different_tasks(env, chosen["prompts"])
+    if fewer := fewer_tasks(env, indices, chosen["prompts"]):
+        print(fewer)
     source = {**origin, "seed": chosen["seed"]}
     policy: TextSampler
     if isinstance(model, EndpointPolicy):
@@ -115,14 +118,14 @@ def _sample(
             thinking=chosen["thinking"] == "on",
             date=chosen["date"],
         )
-        check_prompts(local, env, range(chosen["prompts"]), chosen["max_new_tokens"])
+        check_prompts(local, env, indices, chosen["max_new_tokens"])
         source["dtype"] = str(local.dtype).removeprefix("torch.")
         source |= {"thinking": chosen["thinking"]} if local.chat.thinks else {}
         source |= {"date": local.chat.date} if local.chat.date else {}
     return sample_pool(
         env,
         policy,
-        range(chosen["prompts"]),
+        indices,
         rollouts=-(-chosen["k"] // chosen["num_answers"]),
         max_new_tokens=chosen["max_new_tokens"],
         temperature=chosen["temperature"],

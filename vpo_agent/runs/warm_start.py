@@ -13,7 +13,7 @@ from vpo_agent.config import FRESH, Recipe, TrainConfig, make_config
 from vpo_agent.learning.fits import Plan, Shape, device_memory, plan_run
 from vpo_agent.learning.warm_start import WarmStart, demonstrated_tokens
 from vpo_agent.measure.measures import measures
-from vpo_agent.measure.sampling import sample_pool
+from vpo_agent.measure.sampling import different_tasks, sample_pool
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import MAX_RESPONSES, Samples
 from vpo_agent.policy.word_models import has_words, small_policy, with_words_of
@@ -173,10 +173,11 @@ class WarmStartTraining(Training):
     def _evaluate(self, m: int) -> dict[str, float]:
         """Return measures of validation answers, ``m`` in each response: means over tasks."""
         recipe = self.recipe
+        env = _validation_env(recipe, m)
         pool = sample_pool(
-            _validation_env(recipe, m),
+            env,
             self.learner.policy,
-            range(recipe.eval_prompts),
+            different_tasks(env, recipe.eval_prompts),
             rollouts=-(-recipe.eval_answers // m),
             max_new_tokens=recipe.max_new_tokens,
             temperature=1.0,

@@ -30,7 +30,7 @@ class Continuer:
         self.max_new_tokens, self.temperature = settings.max_new_tokens, settings.temperature
         ids, mask = policy.encode_prompts(prompts)
         policy.check_length(ids.shape[1], settings.max_new_tokens)
-        with torch.no_grad(), memory_for(counted(len(prompts), "prompt"), "search fewer --prompts"):
+        with torch.no_grad(), memory_for(counted(len(prompts), "prompt"), "search fewer --eval-prompts"):
             self._prompts = policy.cached_model.read(ids, mask)
 
     @torch.no_grad()

@@ -458,7 +458,7 @@ def test_its_run_is_evaluated_shown_and_published(
     run, out = config.runs_dir / "run", tmp_path / "out"
     assert main(["show", str(run)]) == 2
     assert f"has no answers yet: sample some with vpo eval {run}" in capsys.readouterr().err
-    assert main(["eval", str(run), "--prompts", "4", "--k", "6"]) == 0
+    assert main(["eval", str(run), "--eval-prompts", "4", "--k", "6"]) == 0
     assert Pool.load(run / "eval_test_step_000002" / "pool.npz").source["step"] == 2
     assert main(["show", str(run)]) == 0
     assert "eval_test_step_000002, task 0" in capsys.readouterr().out
@@ -567,7 +567,7 @@ def test_the_example_trains_on_two_processes_with_the_settings_of_a_run(tmp_path
             saved, own = (json.loads((path / name).read_text()) for path in (folder, bundled_model_path("tiny-maze")))
             tokens = [key for key in {*saved, *own} if key.endswith("_token_id")]
             assert [saved.get(key) for key in tokens] == [own.get(key) for key in tokens]
-    assert main(["eval", str(run), "--prompts", "2", "--k", "6"]) == 0
+    assert main(["eval", str(run), "--eval-prompts", "2", "--k", "6"]) == 0
     assert main(["explore", str(run), "--out", str(tmp_path / "explore.html")]) == 0
 
 

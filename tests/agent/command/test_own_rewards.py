@@ -17,6 +17,7 @@ from paths import ROOT
 from vpo_agent.command import main
 from vpo_agent.command.options import parse_job
 from vpo_agent.config import env_options, read_run_config
+from vpo_agent.measure.pool import Pool
 from vpo_agent.presets import ALL
 from vpo_agent.runs.continuing import resume_options
 from vpo_envs.common import imports
@@ -79,7 +80,7 @@ def test_a_file_and_functions_train_and_the_run_is_evaluated_again(
     }
     forget()
     capsys.readouterr()
-    again = ["eval", "runs/own", "--k", "6", "--prompts", "2", "--out", "found"]
+    again = ["eval", "runs/own", "--k", "6", "--eval-prompts", "2", "--out", "found"]
     assert main(again) == 2
     assert "trust it: add --trust source,rewards --import own_rewards.py\n" in capsys.readouterr().err
     assert "own_rewards" not in sys.modules
@@ -121,7 +122,7 @@ def test_the_commands_that_sample_take_a_file_where_they_take_a_number(
     source = json.loads((folder / "found" / "eval.json").read_text())["source"]
     assert source["env_kwargs"]["columns"] == {"prompt": "text", "answer": "good"}
     assert main(["eval", str(letters_model), *OPTIONS[2:], "--prompts", "4"]) == 2
-    assert "--prompts 4 is a number, but --rewards needs a file of prompts" in capsys.readouterr().err
+    assert "--prompts is a file: for a number of prompts give --eval-prompts 4" in capsys.readouterr().err
 
 
 def test_an_environment_is_named_by_options_that_make_it_again(folder: Path) -> None:
@@ -205,3 +206,20 @@ def test_the_commands_that_a_training_names_work_as_printed(
     words = shlex.split(saved)
     job = parse_job(words[words.index("train") + 1 :], description="", presets=ALL)
     assert job.config.model == "runs/base"
+
+
+def test_a_small_file_is_asked_once_and_that_is_said(
+    folder: Path, letters_model: Path, no_figures: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = (folder / "rows.jsonl").read_text().splitlines()
+    (folder / "rows.jsonl").write_text("\n".join(rows + rows))
+    own = [str(letters_model), *OPTIONS, "--max-new-tokens", "8"]
+    assert main(["eval", *own, "--k", "2", "--eval-prompts", "30", "--out", "found"]) == 0
+    said = re.search(r"the split test has (\d+) tasks, so all of them are asked, not 30\n", capsys.readouterr().out)
+    different = int(said[1])
+    pool = Pool.load(folder / "found" / "pool.npz")
+    assert len(pool.indices) == len(set(pool.tasks)) == different < 30
+    forget()
+    assert main(["search", *own, "--method", "best-of-n", "--iterations", "2", "--out", "searched"]) == 0
+    assert f"the split test has {different} tasks, so all of them are asked, not 20\n" in capsys.readouterr().out
+    assert len((folder / "searched" / "letters0.jsonl").read_text().splitlines()) == different

@@ -68,7 +68,7 @@ def test_a_run_and_a_pool_file_become_one_page(tmp_path: Path, capsys: pytest.Ca
     run = save_run(tmp_path / "vpo", vpo)
     (other,) = saved(tmp_path, grpo)
     out = tmp_path / "new" / "page.html"
-    assert main(["explore", str(run), str(other), "--out", str(out), "--prompts", "3"]) == 0
+    assert main(["explore", str(run), str(other), "--out", str(out), "--eval-prompts", "3"]) == 0
     assert f"{out} shows 3 instances and 2 runs in " in capsys.readouterr().out
     data = Page(out).data
     assert data["policies"] == ["vpo", "grpo"]
@@ -166,8 +166,8 @@ def test_the_page_may_load_nothing_and_runs_its_own_script_alone(tmp_path: Path)
 def test_the_page_replaces_an_earlier_one_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (pool,) = saved(tmp_path, maze_pool(0))
     out = tmp_path / "page.html"
-    assert main(["explore", str(pool), "--out", str(out), "--prompts", "1"]) == 0
-    assert main(["explore", str(pool), "--out", str(out), "--prompts", "2"]) == 0
+    assert main(["explore", str(pool), "--out", str(out), "--eval-prompts", "1"]) == 0
+    assert main(["explore", str(pool), "--out", str(out), "--eval-prompts", "2"]) == 0
     assert len(Page(out).data["instances"]) == 2
     other = tmp_path / "thesis.html"
     other.write_text("<p>a thesis", encoding="utf-8")
@@ -189,7 +189,7 @@ def changed(**source: Any) -> Any:
         (lambda: random_pool(), [], "have different objectives"),
         (lambda: replace(two_pools()[1], responses=None), [], "holds rewards without the texts of the answers"),
         (lambda: changed(), ["--labels", "a"], "got 1 label for 2 runs: give one per run"),
-        (lambda: changed(), ["--prompts", "0"], "must be at least 1, got 0"),
+        (lambda: changed(), ["--eval-prompts", "0"], "must be at least 1, got 0"),
     ],
 )
 def test_what_cannot_be_shown_is_said_in_a_sentence(
@@ -234,6 +234,6 @@ def test_a_page_that_would_be_too_large_names_the_way_out(tmp_path: Path, monkey
     paths = saved(tmp_path, maze_pool(0))
     explore_runs(paths, out=tmp_path / "page.html", prompts=2)
     monkeypatch.setattr(explore, "MAX_BYTES", (tmp_path / "page.html").stat().st_size + 100)
-    with pytest.raises(ValueError, match=r"with 5 instances, more than .*, such as --prompts 4"):
+    with pytest.raises(ValueError, match=r"with 5 instances, more than .*, such as --eval-prompts 4"):
         explore_runs(paths, out=tmp_path / "page.html")
     assert len(Page(tmp_path / "page.html").data["instances"]) == 2, "the earlier page is kept"

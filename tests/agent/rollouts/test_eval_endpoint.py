@@ -19,7 +19,7 @@ from vpo_agent.command import main
 from vpo_agent.measure.pool import Pool
 from vpo_agent.policy.language_model import LMPolicy
 
-SMALL = ["--env", toys.LETTERS_ID, "--prompts", "3", "--k", "5", "--max-new-tokens", "14"]
+SMALL = ["--env", toys.LETTERS_ID, "--eval-prompts", "3", "--k", "5", "--max-new-tokens", "14"]
 
 
 def asked(url: str, *options: str) -> list[str]:
@@ -27,7 +27,7 @@ def asked(url: str, *options: str) -> list[str]:
 
 
 def test_a_served_model_gives_the_pool_of_the_local_one(letters_model: Path, tmp_path: Path) -> None:
-    size = ["--prompts", "40", "--k", "9", "--num-answers", "3"]
+    size = ["--eval-prompts", "40", "--k", "9", "--num-answers", "3"]
     local, remote = tmp_path / "local", tmp_path / "remote"
     assert main(["eval", str(letters_model), *SMALL, *size, "--device", "cpu", "--out", str(local)]) == 0
     policy = LMPolicy.from_pretrained(letters_model, device="cpu")

@@ -239,7 +239,7 @@ def test_a_search_is_not_continued_with_other_prompts(
 ) -> None:
     own = ["--env", "own/Functions-v0", "--import", "own_rewards.py", "--env-kwargs"]
     kwargs = json.dumps({"source": "rows.jsonl", "rewards": "own_rewards.py:letter"})
-    short = "--prompts 2 --method best-of-n --iterations 2 --max-new-tokens 8"
+    short = "--eval-prompts 2 --method best-of-n --iterations 2 --max-new-tokens 8"
     words = ["search", str(letters_model), *own, kwargs, *short.split(), "--out", "found"]
     assert main(words) == 0
     shorten(folder / "rows.jsonl")

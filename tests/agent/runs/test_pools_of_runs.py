@@ -16,7 +16,7 @@ from vpo_agent.config import TrainConfig
 from vpo_agent.measure.pool import Pool
 from vpo_agent.trainer import Trainer
 
-SMALL = ["--prompts", "4", "--k", "6"]
+SMALL = ["--eval-prompts", "4", "--k", "6"]
 
 
 @pytest.fixture
@@ -35,7 +35,9 @@ def test_a_full_disk_leaves_the_pool_that_was_sampled(
         patched.setattr("matplotlib.figure.Figure.savefig", full)
         assert main(["eval", str(run), *SMALL, "--out", str(tmp_path / "new" / "report")]) == 2
     kept = tmp_path / "new" / "report.sampled.npz"
-    assert f"No space left on device: what was sampled is kept, so give vpo eval {kept}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "No space left on device: what was sampled is kept, so give " in said
+    assert f"vpo eval {kept} --out {tmp_path / 'new' / 'report'}\n" in said
     assert Pool.load(kept).responses == Pool.load(run / "pool_after.npz").responses
     assert main(["eval", str(run), *SMALL, "--out", str(tmp_path / "new" / "report")]) == 0
     assert not kept.exists()
@@ -116,7 +118,7 @@ def test_a_gguf_file_is_evaluated_as_a_model_into_a_folder_of_its_name(gguf_eval
         (["--env-kwargs", '{"split": "train"}'], "give --split"),
         (["--env-kwargs", '{"colour": "red"}'], "takes no argument 'colour'"),
         (["--temperature", "0"], "--temperature must be above 0"),
-        (["--prompts", "1"], "--prompts must be at least 2"),
+        (["--eval-prompts", "1"], "--eval-prompts must be at least 2"),
         (["--max-new-tokens", "4000"], "lower max_new_tokens"),
     ],
 )

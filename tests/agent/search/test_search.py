@@ -448,8 +448,8 @@ def test_a_folder_of_something_else_is_not_touched(letters: LMPolicy, tmp_path: 
     [
         (["tiny-maze", "--method", "anneal"], "invalid choice: 'anneal': choose one of best-of-n, evolve"),
         (["tiny-maze", "--iterations", "0"], "iterations must be at least 1, got 0"),
-        (["tiny-maze", "--prompts", "0"], "--prompts must be at least 1"),
-        (["tiny-maze", "--prompts", "2", "--hard", "pool.npz"], "exclude each other"),
+        (["tiny-maze", "--eval-prompts", "0"], "--eval-prompts must be at least 1"),
+        (["tiny-maze", "--eval-prompts", "2", "--hard", "pool.npz"], "exclude each other"),
         (["tiny-maze", "--hard", "none.npz"], "cannot read the pool of answers 'none.npz'"),
         (["tiny-maze", "--start", "0"], "start must be at least 1, got 0"),
         (["tiny-maze", "--temperature", "0"], "temperature must be above 0"),
@@ -474,7 +474,7 @@ def test_a_full_disk_is_said_in_one_line_and_the_same_command_continues(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    budget = ["--method", "best-of-n", "--prompts", "1", "--iterations", "3", "--max-new-tokens", "8"]
+    budget = ["--method", "best-of-n", "--eval-prompts", "1", "--iterations", "3", "--max-new-tokens", "8"]
     command = ["search", "tiny-maze", *budget, "--out", str(tmp_path / "out")]
     with monkeypatch.context() as patched:
         patched.setattr("matplotlib.figure.Figure.savefig", full)
