@@ -118,34 +118,45 @@ def run_search(
 
 
 def verdict(results: Mapping[str, SearchResult]) -> str:
-    """Say in a sentence which policy solves most instances with the whole budget, and how many less each other solves.
+    """Say in a sentence which policy is best with the whole budget, and how much less each other reaches.
 
-    Empty where no exact front says what solves an instance.
+    That is the number of instances solved, or the value of the answers where no exact front says what solves one.
     """
     first = next(iter(results.values()))
-    if any(instance.optimum is None for instance in first.instances):
-        return ""
-    solved = {name: result.solved_within([result.budget])[:, 0] for name, result in results.items()}
-    best = max(solved, key=lambda name: int(solved[name].sum()))
-    count = f"{solved[best].sum()} of {len(solved[best])} instances"
-    parts = [f"With {counted(first.budget, first.unit)}, {best} solves {count}"]
-    for name, solved_by_other in solved.items():
+    last = {name: result.solved_within([result.budget])[:, 0].astype(float) for name, result in results.items()}
+    if not _optima_known(results):
+        last = {name: result.value()[:, -1] for name, result in results.items()}
+    best = max(last, key=lambda name: float(last[name].sum()))
+    if _optima_known(results):
+        reached = {name: f"{solved.sum():.0f}" for name, solved in last.items()}
+        parts = [f"{best} solves {reached[best]} of {len(last[best])} instances"]
+    else:
+        reached = {name: f"{values.mean():.3f}" for name, values in last.items()}
+        alone = over_prompts(last[best] - results[best].value()[:, 0], first.tasks)
+        parts = [
+            f"{best} reaches a {VALUE_NAMES[first.goal]} of {reached[best]}, "
+            f"{alone.mean:.2f} [{alone.low:.2f}, {alone.high:.2f}] more than with the first one"
+        ]
+    for name, values in last.items():
         if name != best:
-            gap = over_prompts(solved[best].astype(float) - solved_by_other, first.tasks)
+            gap = over_prompts(last[best] - values, first.tasks)
             chance = "" if gap.low > 0 else ", which may be chance"
-            interval = f"{gap.mean:.2f} [{gap.low:.2f}, {gap.high:.2f}]"
-            parts.append(f"{name} {solved_by_other.sum()}: {interval} less{chance}")
-    return f"{'; '.join(parts)}."
+            parts.append(f"{name} {reached[name]}: {gap.mean:.2f} [{gap.low:.2f}, {gap.high:.2f}] less{chance}")
+    unknown = "" if _optima_known(results) else " No exact front is known, so nothing says which instances are solved."
+    return f"With {counted(first.budget, first.unit)}, {'; '.join(parts)}.{unknown}"
 
 
 def summary(results: Mapping[str, SearchResult]) -> str:
-    """Return the verdict, and a Markdown table of what each search reached against its budget."""
+    """Return the verdict, and a Markdown table of what each search reached against its budget.
+
+    Without exact fronts it has no column of optima and of instances solved.
+    """
+    goal = next(iter(results.values())).goal
+    known = _optima_known(results)
     body = []
     for name, result in results.items():
         budgets = _shown(result)
         optima = [instance.optimum for instance in result.instances if instance.optimum is not None]
-        is_known = len(optima) == len(result.instances)
-        optimum = _number(sum(optima) / len(optima) if is_known else None)
         answers, tokens = result.spent_within(budgets)
         columns = zip(
             answers.mean(axis=0),
@@ -155,18 +166,17 @@ def summary(results: Mapping[str, SearchResult]) -> str:
             strict=True,
         )
         for mean_answers, mean_tokens, value, solved in columns:
-            spent = [f"{mean_answers:.0f}", f"{mean_tokens:.0f}"]
-            solved_of_all = f"{solved} of {len(result.instances)}"
-            body.append([name, result.method, *spent, _number(value), optimum, solved_of_all])
-    goal = next(iter(results.values())).goal
-    head = ["policy", "method", "answers", "tokens", VALUE_NAMES[goal], "optimum", "solved"]
-    table = markdown_table(head, body, "llrrrrr")
-    sentence = verdict(results)
-    return f"{sentence}\n\n{table}" if sentence else table
+            row = [name, result.method, f"{mean_answers:.0f}", f"{mean_tokens:.0f}", f"{value:.3f}"]
+            if known:
+                row += [f"{sum(optima) / len(optima):.3f}", f"{solved} of {len(result.instances)}"]
+            body.append(row)
+    head = ["policy", "method", "answers", "tokens", VALUE_NAMES[goal], *(["optimum", "solved"] if known else [])]
+    return f"{verdict(results)}\n\n{markdown_table(head, body, 'llrrrrr'[: len(head)])}"
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+def _optima_known(results: Mapping[str, SearchResult]) -> bool:
+    """Return whether the exact front of every instance is known."""
+    return all(instance.optimum is not None for result in results.values() for instance in result.instances)
 
 
 def _shown(result: SearchResult) -> list[int]:
@@ -244,12 +254,16 @@ def plot_solved(results: Mapping[str, SearchResult], path: str | os.PathLike[str
     first = next(iter(results.values()))
     figure = style.new_figure(height=4.4)
     legend: dict[str, Artist] = {}
-    panels = solved_panel, value_panel = figure.subplots(1, 2)
-    style.dress(solved_panel, "Instances solved ↑")
+    known = _optima_known(results)
+    # Without exact fronts nothing says what solves an instance.
+    *solved_panels, value_panel = figure.subplots(1, 2 if known else 1, squeeze=False)[0]
+    panels = [*solved_panels, value_panel]
     style.dress(value_panel, f"{VALUE_NAMES[first.goal].capitalize()} ↑, mean")
     for axes in panels:
         axes.xaxis.set_major_locator(style.round_ticks(5, whole=True))
-    solved_panel.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=(1, 2, 5, 10)))
+    for axes in solved_panels:
+        style.dress(axes, "Instances solved ↑")
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=(1, 2, 5, 10)))
     for (name, result), look in zip(results.items(), looks(list(results)), strict=True):
         budgets = np.unique(np.linspace(1, result.budget, POINTS).astype(int)).tolist()
         drawn: dict[str, Any] = {
@@ -263,10 +277,11 @@ def plot_solved(results: Mapping[str, SearchResult], path: str | os.PathLike[str
             "ms": 6,
             "mew": 1.0,
         }
-        solved_panel.plot(budgets, result.solved_within(budgets).sum(axis=0), **drawn)
+        for axes in solved_panels:
+            axes.plot(budgets, result.solved_within(budgets).sum(axis=0), **drawn)
         legend[name] = value_panel.plot(budgets, result.value_within(budgets).mean(axis=0), **drawn)[0]
-    optima = [instance.optimum for instance in first.instances if instance.optimum is not None]
-    if len(optima) == len(first.instances):
+    if known:
+        optima = [instance.optimum for instance in first.instances if instance.optimum is not None]
         mean = float(np.mean(optima))
         legend["exact front's optimum"] = value_panel.axhline(mean, color=style.INK, lw=1.3, ls="--")
     for axes in panels:

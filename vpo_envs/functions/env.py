@@ -198,7 +198,7 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
         if not self._check_rewards:
             return
         rows = [task.row for task in self.rows[:TRIED_ROWS]]
-        good = [(row, responses[0]) for row in rows if (responses := good_responses(row))]
+        good = [(row, text) for row in rows for text in good_responses(row)]
         to_others = [(row, text) for (_, text), (row, _) in pairwise(good)]
         poor = [(row, text.join(TAGS) if self._in_tags else text) for row in rows[:2] for text in POOR]
         pairs = [*good, *to_others, *poor]

@@ -20,6 +20,7 @@ from vpo_agent.config import env_options, read_run_config
 from vpo_agent.measure.pool import Pool
 from vpo_agent.presets import ALL
 from vpo_agent.runs.continuing import resume_options
+from vpo_envs import from_functions
 from vpo_envs.common import imports
 from vpo_envs.common.imports import FUNCTIONS_ID
 
@@ -148,6 +149,7 @@ def test_an_environment_is_named_by_options_that_make_it_again(folder: Path) -> 
 def test_the_worked_example_passes_its_check() -> None:
     place = ROOT / "examples" / "own_rewards"
     rewards = f"{place / 'rewards.py'}:facts,warm,brief"
+    from_functions(place / "tickets.jsonl", rewards, columns={"prompt": "ticket"}).check_scorers()
     assert main(["check", rewards, "--prompts", str(place / "tickets.jsonl"), "--columns", "prompt=ticket"]) == 0
 
 

@@ -36,7 +36,7 @@ from vpo_agent.search import (
 from vpo_agent.search.continuation import Continuer
 from vpo_agent.search.instances import Archive
 from vpo_agent.search.records import NOT_SAMPLED, read_log
-from vpo_agent.search.runner import SearchTarget, verdict
+from vpo_agent.search.runner import SearchTarget, summary, verdict
 from vpo_agent.search.settings import Goal
 from vpo_agent.search.variation import Answer, before, random_prefix, read_answers
 from vpo_envs import Status
@@ -324,7 +324,14 @@ def test_the_verdict_says_who_solves_most_and_whether_that_may_be_chance() -> No
     assert clear == "With 2 answers, vpo solves 8 of 8 instances; grpo 0: 1.00 [1.00, 1.00] less."
     close = verdict({"vpo": results(good, good, poor), "base": results(good, poor, poor)})
     assert close == "With 2 answers, vpo solves 2 of 3 instances; base 1: 0.33 [0.00, 1.00] less, which may be chance."
-    assert verdict({"vpo": results(good, optimum=None)}) == ""
+    unknown = {"grpo": results(*[poor] * 8, optimum=None), "vpo": results(*[good] * 8, optimum=None)}
+    assert verdict(unknown) == (
+        "With 2 answers, vpo reaches a best scalar reward of 0.990, 0.89 [0.89, 0.89] more than with the first one; "
+        "grpo 0.200: 0.79 [0.79, 0.79] less. No exact front is known, so nothing says which instances are solved."
+    )
+    head = summary(unknown).splitlines()[2]
+    assert head == "| policy | method | answers | tokens | best scalar reward |"
+    assert "| optimum | solved |" in summary({"vpo": results(good)})
     # Twenty copies of a task are no more evidence than one.
     many = {"vpo": results(*[good] * 20, *[poor] * 20), "base": results(*[poor] * 40)}
     assert verdict(many).endswith("less.")
