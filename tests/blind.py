@@ -7,6 +7,7 @@ import json
 import operator
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
@@ -101,13 +102,34 @@ INVENTED = ["".join(letters) for letters in itertools.product("nrst", "aeiou", "
 
 
 def texts(training: Sequence[Any], env: Any) -> Rules:
-    """Good texts for other personas, with their topic replaced; and the topic among invented words."""
-    rng = np.random.default_rng(0)
-    known = [(task.topic, text) for task in training for text in env.demonstrations(task, rng, 5)]
-    nonsense = [" ".join(["{}", *random.Random(seed).choices(INVENTED, k=8 + seed)]) for seed in range(10)]
+    """Good texts for other personas, with their topic replaced; and salads of invented words and of wanted ones.
+
+    A salad has a number of words, sentences, bullets and capitals. Its words are those that checks ask for most often.
+    """
+    rng, source = np.random.default_rng(0), random.Random(0)
+    known = [(task.topic, text) for task in training[:40] for text in env.demonstrations(task, rng, 2)]
+    asked = Counter(
+        check.value
+        for task in training
+        for own in task.personas
+        for check in own
+        if check.family == "keyword" and check.least
+    )
+    often = [word for word, _ in asked.most_common(110)]
+    salads = []
+    for words, sentences, bullets, capitals in itertools.product(
+        (8, 17, 24, 40, 70), (1, 3, 5, 8), (0, 1, 2), (0, 1, 2, 4)
+    ):
+        chosen = ["{}", *(often[: words - 1] if source.random() < 0.8 else source.choices(INVENTED, k=words - 1))]
+        chosen += source.choices(INVENTED, k=words - len(chosen))
+        if sentences <= words // 2 and bullets <= sentences:
+            for place in range(capitals):
+                chosen[-1 - place] = chosen[-1 - place].upper()
+            parts = [" ".join(chosen[place::sentences]) + "." for place in range(sentences)]
+            salads.append(" ".join(parts[bullets:]) + "".join(f"\n* {part}" for part in parts[:bullets]))
     return lambda task: [
         *(text.replace(topic, task.topic) for topic, text in known),
-        *(text.format(task.topic) for text in nonsense),
+        *(text.format(task.topic) for text in salads),
     ]
 
 
@@ -276,7 +298,7 @@ ROWS = [
     *(Row("vpo/Maze-v0", {"preset": preset}, "the grid but for S", routes, 200) for preset in PRESETS),
     *(Row("vpo/Countdown-v0", {"preset": preset}, "the targets", expressions, 200) for preset in PRESETS),
     Row("vpo/GSM8K-v0", {"preset": "paper"}, "the words", solutions, 300),
-    *(Row("vpo/Personas-v0", {"preset": preset}, "the checks", texts, 60) for preset in PRESETS[:2]),
+    *(Row("vpo/Personas-v0", {"preset": preset}, "the checks", texts, 300) for preset in PRESETS[:2]),
     *(
         Row("vpo/MuSiQue-v0", {"preset": preset}, "all relations but the last", titles_to_last_relation)
         for preset in PRESETS[:2]

@@ -16,7 +16,7 @@ from vpo_envs.core import Objective, Status, UnknownFront
 from vpo_envs.tasks.personas.checks import Check, Family, describe, exclude, holds, read_text
 from vpo_envs.tasks.personas.env import PersonasEnv
 from vpo_envs.tasks.personas.front import contradictions, maximal_sets, witness
-from vpo_envs.tasks.personas.task import PersonasTask
+from vpo_envs.tasks.personas.task import PersonasTask, request
 from vpo_envs.text import format_answers
 
 PRESETS = pytest.mark.parametrize("preset", ["paper", "conflict"])
@@ -43,16 +43,21 @@ def all_checks(task: PersonasTask) -> list[Check]:
 @pytest.mark.parametrize(
     ("family", "value", "text", "count"),
     [
-        ("words", "", "It's a well-known co_op, isn't it? Déjà vu!", 11),
+        ("words", "", "It's a well-known co_op, isn't it? Déjà vu!", 9),
+        ("words", "", "It\u2019s the dogs\u2019 day", 4),
         ("sentences", "", "One. Two!? Three... v1.5 is not. An end without a mark", 4),
-        ("bullets", "", "* one\n- two\n-three\na * b\n*four*", 2),
+        ("sentences", "", 'She said "go." He said "no."', 2),
+        ("sentences", "", "\u201cNo.\u201d (He left!) **Then what?**\nDone.", 4),
+        ("bullets", "", "* one\n- two\n-three\na * b\n*four*\n* five", 2),
         ("mark", ",", "a, b,, c", 3),
         ("digits", "", "In 1999, 3 of 4", 6),
         ("letter", "e", "Even the eel", 5),
         ("capitals", "", "NATO and Ann", 5),
         ("capitals", "", "Été À", 2),
-        ("capital_words", "", "NATO and ANN, A. Bb", 3),
+        ("capital_words", "", "NATO and ANN, A. Bb", 2),
+        ("capital_words", "", "I am no. 1: I SAW IT, and X2", 2),
         ("longest", "", "a bee, harvests", 8),
+        ("longest", "", "neighbour's well-known", 10),
         ("keyword", "tea", "Tea, teapot, tea-time; iced tea.", 3),
         ("keyword", "iced tea", "iced tea iced tea, ICED TEA", 3),
         ("keyword", "well-being", "Well-being is well being; wellbeing is not", 2),
@@ -104,7 +109,7 @@ def test_which_checks_contradict_each_other(first: dict[str, Any], second: dict[
         (Check(family="keyword", value="tea", least=1), 'uses the word "tea"'),
         (Check(family="keyword", value="tea", most=0), 'does not use the word "tea"'),
         (Check(family="opens", value="hi!", least=1), 'begins with "hi!"'),
-        (Check(family="longest", most=7), "has no word of more than 7 letters"),
+        (Check(family="longest", most=7), "has no word of more than 7 letters or digits"),
     ],
 )
 def test_checks_in_words(check: Check, words: str) -> None:
@@ -189,6 +194,29 @@ def test_blanks_are_single_and_lines_are_kept(written: str, read: str) -> None:
     assert PersonasEnv.parse(written) == read
 
 
+def test_the_prompt_says_what_a_check_means_and_how_much_may_be_copied() -> None:
+    checks = [Check(family="sentences", least=2), Check(family="capital_words", least=1)]
+    texts = [request("tea", [[check], [Check(family="words", least=9)]]) for check in checks]
+    assert ["A sentence ends with" in text for text in texts] == [True, False]
+    assert ["two letters or more" in text for text in texts] == [False, True]
+    assert all("at most a quarter are copied" in text and '"isn\'t" is one word' in text for text in texts)
+
+
+@PRESETS
+def test_a_request_has_one_of_three_wordings_and_asks_for_trade_offs_where_there_are_some(preset: str) -> None:
+    env = made(preset=preset)
+    prompts = [env.prompt(env.task(index), 3) for index in range(20)]
+    starts = {prompt.split("Persona 1")[0].split("Checks of")[0].count("list") for prompt in prompts}
+    assert len(starts) > 1
+    assert all(("trade-offs" in prompt) is (preset == "conflict") for prompt in prompts)
+
+
+def test_one_text_passes_all_checks_of_personas_who_agree() -> None:
+    env = made(preset="paper")
+    for index in range(60):
+        assert [point.vector for point in env.front(env.task(index))] == [(1.0, 1.0, 1.0)]
+
+
 def test_a_text_that_breaks_a_rule_is_not_checked() -> None:
     env = made()
     task = env.task(0)
@@ -265,12 +293,13 @@ def test_what_cheating_earns(cheat: str) -> None:
     for (task, good), (other, strange) in zip(drawn("validation"), drawn("train"), strict=True):
         prompt = env.prompt(task, 1)
         checks = prompt.split("Rules:")[0]
+        of_one = "\n".join(f"- {describe(check)}" for check in task.personas[0])
         phrases = [check.value for check in all_checks(task) if check.family in ("opens", "closes")]
         text = {
             "nothing": " ",
             "the prompt": prompt,
             "the checks, pasted": checks,
-            "a persona's checks, pasted": f"{task.topic} {checks.split('Persona')[1]}",
+            "a persona's checks, pasted": f"{task.topic} {of_one}",
             "the topic, again and again": f"{task.topic} " * 30,
             "a good text, padded": f"{good} {'and so on ' * 20}",
             "a good text, twice": f"{good}\n{good}",

@@ -53,13 +53,15 @@ class Check(Frozen):
         return self
 
 
-WORD = re.compile(r"\w+")
+WORD = re.compile(r"\w+(?:['\u2019]\w+)*")
 DIGITS = b"0123456789"
 CAPITALS = bytes(range(ord("A"), ord("Z") + 1))
 _SENTENCES = bytes.maketrans(b"!?\n", b".. ")
 """Each mark that ends a sentence as a full stop, and line breaks as blanks."""
-_BULLETS = bytes.maketrans(b"-", b"*")
-"""Each hyphen as an asterisk."""
+_CLOSING = b"\"')]*_"
+"""What may stand between the mark that ends a sentence and the blank after it; the last two are Markdown's."""
+_QUOTES = dict.fromkeys(map(ord, "\u201c\u201d\u2019\u00bb"))
+"""Typographic quotation marks, to be dropped."""
 _ONLY_WORDS = bytes(ord(chr(code).lower()) if WORD.match(chr(code)) else ord(" ") for code in range(128)).ljust(256)
 """ASCII in lower case with blanks for all characters outside words; ``bytes.translate`` is faster than a pattern."""
 
@@ -72,13 +74,14 @@ class Text(NamedTuple):
     """In UTF-8, where ASCII characters are counted fastest."""
     lower: str
     words: list[str]
-    """Words in lower case: runs of letters, digits and underscores, in any script."""
+    """Words in lower case: runs of letters, digits and underscores, in any script; an apostrophe may be in them."""
 
 
 def read_text(text: str) -> Text:
     """Return a text in all its forms."""
     encoded, lower = text.encode("utf-8", "surrogatepass"), text.lower()
-    words = encoded.translate(_ONLY_WORDS).decode().split() if text.isascii() else WORD.findall(lower)
+    simple = text.isascii() and "'" not in text
+    words = encoded.translate(_ONLY_WORDS).decode().split() if simple else WORD.findall(lower)
     return Text(text, encoded, lower, words)
 
 
@@ -88,9 +91,18 @@ def _count_ascii(text: Text, characters: bytes) -> int:
 
 
 def _count_sentences(text: Text, _: str) -> int:
-    """Return how many runs of full stops, exclamation and question marks end a word."""
-    marked = text.encoded.translate(_SENTENCES)
+    """Return how many runs of full stops, exclamation and question marks stand before a blank or the end.
+
+    Closing quotation marks and brackets may come between.
+    """
+    encoded = text.encoded if text.plain.isascii() else text.plain.translate(_QUOTES).encode("utf-8", "surrogatepass")
+    marked = encoded.translate(_SENTENCES, _CLOSING)
     return marked.count(b". ") + marked.endswith(b".")
+
+
+def _count_capital_words(text: Text, _: str) -> int:
+    """Return how many words of two letters or more are in capitals."""
+    return sum(word.isupper() and sum(map(str.isalpha, word)) > 1 for word in WORD.findall(text.plain))
 
 
 def _count_keyword(text: Text, value: str) -> int:
@@ -106,7 +118,7 @@ def _count_keyword(text: Text, value: str) -> int:
 COUNTS: dict[Family, Callable[[Text, str], int]] = {
     "words": lambda text, _: len(text.words),
     "sentences": _count_sentences,
-    "bullets": lambda text, _: (b"\n" + text.encoded.translate(_BULLETS)).count(b"\n* "),
+    "bullets": lambda text, _: (b"\n" + text.encoded).count(b"\n* "),
     # Most texts lack what a check forbids, and looking for it is faster than counting.
     "mark": lambda text, value: value in text.plain and text.plain.count(value),
     "digits": lambda text, _: _count_ascii(text, DIGITS),
@@ -114,8 +126,8 @@ COUNTS: dict[Family, Callable[[Text, str], int]] = {
     "capitals": lambda text, _: (
         _count_ascii(text, CAPITALS) if text.plain.isascii() else sum(map(str.isupper, text.plain))
     ),
-    "capital_words": lambda text, _: sum(map(str.isupper, text.plain.split())),
-    "longest": lambda text, _: max(map(len, text.words), default=0),
+    "capital_words": _count_capital_words,
+    "longest": lambda text, _: max([sum(map(str.isalnum, word)) for word in text.words], default=0),
     "keyword": _count_keyword,
     "opens": lambda text, value: text.lower.startswith(value) and not text.lower[len(value) :][:1].strip(),
     "closes": lambda text, value: text.lower.endswith(value) and not text.lower[: -len(value)][-1:].strip(),
@@ -189,6 +201,13 @@ NOUNS: dict[str, tuple[str, str]] = {
     "capitals": ("capital letter", "capital letters"),
     "capital_words": ("word in capitals", "words in capitals"),
 }
+MEANINGS: dict[Family, str] = {
+    "words": 'An apostrophe belongs to its word, and a hyphen parts words: "isn\'t" is one word and "well-known" two.',
+    "sentences": 'A sentence ends with ".", "!" or "?" before a blank or the end of the text, perhaps with closing '
+    "quotation marks or brackets between them.",
+    "capital_words": "A word in capitals has two letters or more.",
+}
+"""What a check means, where its words alone do not say it."""
 
 
 def describe(check: Check) -> str:
@@ -197,7 +216,7 @@ def describe(check: Check) -> str:
     if check.family in ("opens", "closes"):
         return f'{"begins" if check.family == "opens" else "ends"} with "{value}"'
     if check.family == "longest":
-        return f"has no word of more than {most} letters"
+        return f"has no word of more than {most} letters or digits"
     if check.family == "keyword":
         if most == 0:
             return f'does not use the word "{value}"'

@@ -13,7 +13,7 @@ from vpo_envs.pareto import worths
 from vpo_envs.tasks.generation import CertifiedConfig, ascending
 from vpo_envs.tasks.personas.checks import Check, Family, exclude, holds, read_text
 from vpo_envs.tasks.personas.front import WORDS, contradictions, maximal_sets, shares, witness
-from vpo_envs.tasks.personas.task import PersonasTask, content, request
+from vpo_envs.tasks.personas.task import WORDINGS, PersonasTask, content, evaluate, request
 
 ATTEMPTS = 3000
 """Instances that are drawn before the knobs count as impossible."""
@@ -78,9 +78,9 @@ def _try_task(source: random.Random, config: PersonasConfig, split: Split) -> Pe
     if exclusive:
         limits = _limits(source, topic)
         agreeing = [[limits.pop() for _ in range(size)] for size in sizes]
+        personas = _with_contradictions(source, agreeing, exclusive)
     else:
-        agreeing = _draw_agreeing(source, topic, sizes)
-    personas = _with_contradictions(source, agreeing, exclusive) if exclusive else agreeing
+        personas = _draw_agreeing(source, topic, sizes)
     if personas is None or split_of_content(content(topic, personas)) != split:
         return None
     for checks in personas:
@@ -89,9 +89,13 @@ def _try_task(source: random.Random, config: PersonasConfig, split: Split) -> Pe
     sets = list(maximal_sets(contradictions(checks)))
     if not config.certifies(lambda: worths(shares(personas, sets))):
         return None
-    if not all(witness([checks[i] for i in sorted(chosen)], topic, 0) for chosen in sets):
-        return None
-    return PersonasTask(request=request(topic, personas), topic=topic, personas=tuple(map(tuple, personas)))
+    text = request(topic, personas, source.choice(WORDINGS))
+    task = PersonasTask(request=text, topic=topic, personas=tuple(map(tuple, personas)))
+    for chosen in sets:
+        answer = witness([checks[i] for i in sorted(chosen)], topic, 0)
+        if answer is None or not evaluate(task, answer).real:
+            return None
+    return task
 
 
 # Personas who contradict each other ----------------------------------------------------------------------------------
@@ -182,47 +186,56 @@ def _bands(source: random.Random, family: Family, count: int) -> list[tuple[int,
 # Personas who agree --------------------------------------------------------------------------------------------------
 
 
-def _draw_agreeing(source: random.Random, topic: str, sizes: list[int]) -> list[list[Check]]:
-    """Draw personas none of whose checks contradict each other; no two checks count the same thing for one persona."""
+def _draw_agreeing(source: random.Random, topic: str, sizes: list[int]) -> list[list[Check]] | None:
+    """Draw personas none of whose checks contradict each other; no two checks count the same thing for one persona.
+
+    ``None`` if the checks so far leave too few others.
+    """
     drawn: list[Check] = []
     personas: list[list[Check]] = []
     for size in sizes:
         checks: list[Check] = []
-        while len(checks) < size:
+        for _ in range(CHECKS_TRIED):
+            if len(checks) == size:
+                break
             check = _draw_check(source, topic)
             if check.family not in [other.family for other in checks] and not any(
                 check is other or exclude(check, other) for other in drawn
             ):
                 checks.append(check)
                 drawn.append(check)
+        else:
+            return None
         personas.append(checks)
     return personas
 
 
 AGREEING: tuple[Family, ...] = (
-    *("words", "sentences", "bullets", "capital_words", "capitals", "keyword", "opens", "closes"),
+    *("words", "sentences", "bullets", "capital_words", "opens", "closes"),
+    *("keyword", "keyword"),
 )
+"""Families of which one text seldom passes the checks of two tasks."""
+CHECKS_TRIED = 200
+"""Checks that are drawn for one persona before the instance is dropped."""
+LIMITED = 0.05
+"""Share of checks that forbid something, which a text passes that was written for no task."""
 
 
 def _draw_check(source: random.Random, topic: str) -> Check:
-    if source.random() < 0.2:
+    if source.random() < LIMITED:
         return source.choice(_limits(source, topic))
     family = source.choice(AGREEING)
     match family:
         case "words":
-            least = source.randint(18, 36)
-            return _check(family=family, least=least, most=least + source.randint(10, 30))
+            least = source.randint(14, 70)
+            return _check(family=family, least=least, most=least + source.randint(2, 5))
         case "sentences":
-            least = source.randint(2, 5)
-            return _check(family=family, least=least, most=least + source.randint(1, 3))
-        case "bullets":
-            least = source.randint(2, 4)
+            least = source.randint(2, 9)
+            return _check(family=family, least=least, most=least + source.randint(0, 1))
+        case "bullets" | "capital_words":
+            least = source.randint(1, 5)
             return _check(family=family, least=least, most=least)
-        case "capital_words":
-            return _check(family=family, least=source.randint(1, 3))
-        case "capitals":
-            return _check(family=family, most=0)
         case "keyword":
-            return _check(family=family, value=source.choice(WORDS["nouns"]), least=1)
+            return _check(family=family, value=source.choice(WORDS["keywords"]), least=1)
         case _:
             return _check(family=family, value=_draw_phrase(source, family, [], []) or "", least=1)

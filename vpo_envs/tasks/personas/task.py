@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
+from itertools import combinations
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
 from vpo_envs.core import Objective, Task, Unparsable
-from vpo_envs.tasks.personas.checks import Check, Counted, compiled, describe, read_text
+from vpo_envs.tasks.personas.checks import MEANINGS, Check, Counted, compiled, describe, exclude, read_text
 from vpo_envs.text import answer_tags, runs, several_answers
 
 RUN = 4
@@ -50,6 +51,12 @@ class PersonasTask(Task):
     def canonical(self) -> str:
         """The topic and the checks."""
         return content(self.topic, self.personas)
+
+    @cached_property
+    def conflicts(self) -> bool:
+        """Whether two checks contradict each other, so that no text passes all of them."""
+        checks = [check for checks in self.personas for check in checks]
+        return any(exclude(*pair) for pair in combinations(checks, 2))
 
     @cached_property
     def compiled(self) -> CompiledChecks:
@@ -93,29 +100,58 @@ CONTROLS = bytes([*range(ord("\n")), *range(ord("\n") + 1, ord(" ")), 127])
 """Control characters of ASCII but the line break."""
 
 
-def request(topic: str, personas: Sequence[Sequence[Check]]) -> str:
+class Wording(NamedTuple):
+    """One way to put a request into words."""
+
+    opening: str
+    """With the ``{topic}`` and the ``{count}`` of personas."""
+    persona: str
+    """Stands before the checks of persona ``{number}``."""
+
+
+WORDINGS = (
+    Wording(
+        "Write a short text about {topic}. It is for {count} personas, each of whom gives it a score: the share of "
+        "that persona's checks that hold.",
+        "Persona {number} wants a text that",
+    ),
+    Wording(
+        "{count} personas will read a short text about {topic}, and each has a list of checks. For each of them the "
+        "text earns the share of the list that it passes. Write the text.",
+        "Checks of persona {number}: the text",
+    ),
+    Wording(
+        "A short text about {topic} is wanted. It is judged by {count} personas, each by a list of its own: the text's "
+        "score with a persona is the share of the list that is true of it.",
+        "Persona {number} likes a text that",
+    ),
+)
+
+
+def request(topic: str, personas: Sequence[Sequence[Check]], wording: Wording = WORDINGS[0]) -> str:
     """Return what is asked for: the topic, the checks of each persona and the rules."""
-    lines = [
-        f"Write a short text about {topic}. It is for {len(personas)} personas, each of whom judges it by a list of "
-        "checks."
-    ]
+    lines = [wording.opening.format(topic=topic, count=len(personas))]
     for number, checks in enumerate(personas, start=1):
-        lines += ["", f"Persona {number} wants a text that", *(f"- {describe(check)}" for check in checks)]
-    rules = (
-        f'Rules: the text uses the word "{topic}" and has {MIN_WORDS} to {MAX_WORDS} words. It is not copied from '
-        "these instructions and does not repeat itself. A text that breaks a rule earns nothing."
-    )
-    return "\n".join([*lines, "", rules])
+        lines += ["", wording.persona.format(number=number), *(f"- {describe(check)}" for check in checks)]
+    families = {check.family for checks in personas for check in checks}
+    rules = [
+        f'Rules: The text uses the word "{topic}" and has {MIN_WORDS} to {MAX_WORDS} words. Of its runs of four '
+        "consecutive words, at most a quarter are copied from these instructions or repeat an earlier one. A text that "
+        "breaks a rule earns nothing.",
+        *(meaning for family, meaning in MEANINGS.items() if family == "words" or family in families),
+        "Upper and lower case make no difference, except for capitals.",
+    ]
+    return "\n".join([*lines, "", " ".join(rules)])
 
 
 def full_prompt(task: PersonasTask, num_answers: int) -> str:
     """Return the request and the tags to fill in."""
     tags = [f"{opening} a text {closing}" for opening, closing in answer_tags(num_answers)]
-    wanted = (
-        "Write the text between these tags:"
-        if num_answers == 1
-        else f"{several_answers(num_answers, 'texts', 'personas')} Write each text between its own tags:"
-    )
+    if num_answers == 1:
+        wanted = "Write the text between these tags:"
+    else:
+        several = several_answers(num_answers, "texts", "personas", conflict=task.conflicts)
+        wanted = f"{several} Write each text between its own tags:"
     return "\n\n".join([task.request, "\n".join([wanted, *tags])])
 
 
