@@ -29,7 +29,7 @@ import numpy as np
 
 import vpo_envs  # noqa: F401 - registers the environments
 from vpo_agent.command.parser import exit_status
-from vpo_envs.text import answer_tags, format_answers, split_answers
+from vpo_envs.text import answer_tags, as_messages, format_answers, split_answers
 
 if TYPE_CHECKING:
     from openevolve.config import LLMModelConfig
@@ -62,7 +62,7 @@ class Policy:
             opening, closing = answer_tags(env.num_answers)[0]
             prefix = random_prefix(parent_in(messages[-1]["content"]))
             chat = [
-                {"role": "user", "content": env.prompt(task, env.num_answers)},
+                *as_messages(env.chat_prompt(task, env.num_answers)),
                 {"role": "assistant", "content": opening + prefix},
             ]
             # `vpo serve` and vLLM continue the last message; vLLM wants both options.
@@ -128,7 +128,7 @@ def main() -> None:
     env, task = environment(vars(options))
 
     # The best answer of one response is the initial program.
-    prompt = [{"role": "user", "content": env.prompt(task, options.num_answers)}]
+    prompt = as_messages(env.chat_prompt(task, options.num_answers))
     reply = client.chat.completions.create(
         messages=prompt, model=model, temperature=options.temperature, **limit(vars(options))
     )

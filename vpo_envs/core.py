@@ -51,7 +51,7 @@ from vpo_envs.contract.streams import split_of_content as split_of_content
 from vpo_envs.contract.turns import Turns
 from vpo_envs.pareto import FactGrid, falling_component, non_dominated
 from vpo_envs.text import Call as Call
-from vpo_envs.text import split_answers, with_reply
+from vpo_envs.text import Prompt, split_answers, with_reply
 
 
 class Frozen(BaseModel):
@@ -479,6 +479,10 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
             reply = self.reply(task, calls[:number])
             text = with_reply(f"{text}<{call.tag}>{call.text}</{call.tag}>", "" if reply is None else reply)
         return text + answer
+
+    def chat_prompt(self, task: TaskT, num_answers: int) -> Prompt:
+        """Return what a model is asked: the prompt, or the messages of a chat whose texts it holds."""
+        return self.prompt(task, num_answers)
 
     # Instances and scores ------------------------------------------------------------------------------------------
 

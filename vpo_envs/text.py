@@ -14,6 +14,25 @@ from typing import NamedTuple
 
 from vpo_envs.common.thoughts import MASK, find_thoughts
 
+Message = Mapping[str, str]
+"""A message of a chat, with ``role`` and ``content``."""
+Prompt = str | Sequence[Message]
+"""What a model is asked: a text, or the messages of a chat."""
+
+
+def as_messages(prompt: Prompt) -> list[dict[str, str]]:
+    """Return a prompt as the messages of a chat; a text is the user's."""
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}]
+    return [dict(message) for message in prompt]
+
+
+def as_text(prompt: Prompt) -> str:
+    """Return a prompt as a text, in which the messages of a chat are separated by empty lines."""
+    if isinstance(prompt, str):
+        return prompt
+    return "\n\n".join(message["content"] for message in prompt if message["content"])
+
 
 @lru_cache(maxsize=64)
 def answer_tags(num_answers: int) -> tuple[tuple[str, str], ...]:

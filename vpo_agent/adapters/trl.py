@@ -29,7 +29,7 @@ from vpo_envs import Status
 from vpo_envs.common.libraries import check_package
 from vpo_envs.common.thoughts import find_thoughts
 from vpo_envs.core import AnyEnv
-from vpo_envs.text import answer_tags, end_tags
+from vpo_envs.text import answer_tags, as_messages, as_text, end_tags
 
 # The extra allows only releases whose reward path is tested.
 check_package("trl", "trl", "training with TRL")
@@ -135,12 +135,11 @@ class TRLAdapter:
         """
         tasks = [self.env.task(index) for index in indices]
         numbers = list(num_answers or [self.num_answers[0]] * len(tasks))
-        prompts: list[Any] = [self.env.prompt(task, m) for task, m in zip(tasks, numbers, strict=True)]
-        if self.tokenizer.chat_template is not None:
-            prompts = [[{"role": "user", "content": prompt}] for prompt in prompts]
+        prompts = [self.env.chat_prompt(task, m) for task, m in zip(tasks, numbers, strict=True)]
+        asked = [as_messages(prompt) if self.chat.is_chat else as_text(prompt) for prompt in prompts]
         return Dataset.from_dict(
             {
-                "prompt": prompts,
+                "prompt": asked,
                 "task": [task.model_dump_json() for task in tasks],
                 "row": list(range(len(tasks))),
                 "num_answers": numbers,

@@ -26,6 +26,7 @@ from vpo_agent.rollouts.collect import make_text_env
 from vpo_envs import Status
 from vpo_envs.common.libraries import check_package
 from vpo_envs.core import ScorerFailure
+from vpo_envs.text import as_messages
 
 UNLIKE_GRPO = ("vpo_pool", "set_rl", "max_at_k")
 """Methods that compare the rollouts of a group, so that verl's one score per rollout is not enough."""
@@ -91,7 +92,7 @@ def dataset_rows(settings: Mapping[str, Any], indices: Iterable[int], split: str
     for (index, task), m in zip(tasks.items(), cycle(numbers), strict=False):
         row = {
             "data_source": settings["env"],
-            "prompt": [{"role": "user", "content": env.prompt(task, m)}],
+            "prompt": as_messages(env.chat_prompt(task, m)),
             "ability": "vector_reward",
             "reward_model": {"style": "rule", "ground_truth": task.model_dump_json()},
             "extra_info": {"split": split, "index": index, "vpo": settings_of[m]},

@@ -24,7 +24,7 @@ from vpo_agent.runs.pools import sample_endpoint, sample_model
 from vpo_agent.runs.targets import chat_settings, find_model, near_target
 from vpo_envs.common.wording import did_you_mean
 from vpo_envs.core import AnyEnv
-from vpo_envs.text import format_answers
+from vpo_envs.text import Prompt, format_answers
 
 OPTIMUM = "optimum"
 """Stands for a model that answers with the best three answers of the exact front."""
@@ -74,7 +74,7 @@ class Written(TextSampler):
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts
 
-    def sample(self, prompts: Sequence[str], *, rollouts: int, **_: Any) -> TextResponses:
+    def sample(self, prompts: Sequence[Prompt], *, rollouts: int, **_: Any) -> TextResponses:
         """Return each prompt's response ``rollouts`` times."""
         return TextResponses([text for text in self._texts for _ in range(rollouts)], None)
 

@@ -92,7 +92,7 @@ def demonstrated(
     prompts, texts = [], []
     for task in map(env.task, indices):
         m = int(rng.choice(list(answers)))
-        prompts.append(env.prompt(task, m))
+        prompts.append(env.chat_prompt(task, m))
         texts += [policy.chat.closed + format_answers(env.demonstrations(task, rng, m), m) for _ in range(each)]
     encoded = policy.encode_prompts(prompts)
     end = policy.chat.end_ids

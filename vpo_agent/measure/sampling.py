@@ -89,7 +89,7 @@ def sample_pool(
 
     m = num_answers or env.num_answers
     tasks = [env.task(index) for index in indices]
-    prompts = [env.prompt(task, m) for task in tasks]
+    prompts = [env.chat_prompt(task, m) for task in tasks]
     responses = sampler.sample(
         prompts,
         rollouts=rollouts,

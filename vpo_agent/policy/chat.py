@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -11,14 +11,10 @@ from weakref import WeakKeyDictionary
 from jinja2.exceptions import TemplateError
 
 from vpo_envs.common.thoughts import CLOSING, MASK, find_thoughts
-from vpo_envs.text import readable, with_reply
+from vpo_envs.text import Message, Prompt, as_messages, as_text, readable, with_reply
 
 PROBE, REPLY = "PROBEQUESTION", "PROBEREPLY"
 """Contents of the dialogue that a template is read from: plain words, which no template changes."""
-Message = Mapping[str, str]
-"""A message of a chat, with ``role`` and ``content``."""
-Prompt = str | Sequence[Message]
-"""A text, or the messages of a chat."""
 TAG, ANSWER_TAG = re.compile(r"</?[A-Za-z]\w*>"), re.compile(r"</?answer(_\d+)?>")
 THINKING_SWITCHES = ("enable_thinking", "thinking")
 """Names under which templates take whether the model is to think."""
@@ -218,18 +214,6 @@ def _special_marks(special: set[str]) -> set[str]:
         if parts and (not rest or rest.isalpha()):
             marks |= parts | {token for token in special if token in closing}
     return marks
-
-
-def as_messages(prompt: Prompt) -> list[Message]:
-    """Return a prompt as the messages of a chat."""
-    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-
-
-def as_text(prompt: Prompt) -> str:
-    """Return a prompt as a text, for models without a template: messages are separated by empty lines."""
-    if isinstance(prompt, str):
-        return prompt
-    return "\n\n".join(message["content"] for message in prompt if message["content"])
 
 
 def read_tokens(tokenizer: Any, rows: Sequence[Sequence[int]]) -> list[str]:

@@ -32,6 +32,7 @@ from vpo_agent.policy.packing import ATTENTION, pack
 from vpo_agent.policy.row_cache import RowCache, SharedRowCache
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 from vpo_agent.policy.turns import Conversation, WrittenTurn, take_turns
+from vpo_envs.text import Prompt
 
 
 class LMPolicy(Sampler):
@@ -186,7 +187,7 @@ class LMPolicy(Sampler):
 
     # Prompts -------------------------------------------------------------------------------------------------------
 
-    def encode_prompts(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
+    def encode_prompts(self, prompts: Sequence[Prompt]) -> tuple[Tensor, Tensor]:
         """Tokenize prompts, through the chat template if there is one: tokens padded on the left, (P, Lp), and mask."""
         return self.cached_model.pad(self.chat.encode(prompts))
 

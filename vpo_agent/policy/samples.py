@@ -25,7 +25,7 @@ from vpo_agent.progress import progress_bar
 from vpo_envs.common.thoughts import find_thoughts
 from vpo_envs.common.wording import counted
 from vpo_envs.contract.turns import Turns
-from vpo_envs.text import answer_tags
+from vpo_envs.text import Prompt, answer_tags, as_text
 
 MAX_RESPONSES = 1024
 """Most responses sampled at the same time where nothing else is said."""
@@ -174,7 +174,7 @@ def concatenate_samples(parts: Sequence[Samples]) -> Samples:
 class SampleRequest:
     """What an engine samples in one call: ``rollouts`` responses to each of P prompts."""
 
-    prompts: Sequence[str]
+    prompts: Sequence[Prompt]
     closing_tags: Sequence[str]
     """The tag that ends a response to each prompt, that of its last answer, (P,)."""
     places: Sequence[int]
@@ -195,7 +195,7 @@ class TextSampler(ABC):
     @abstractmethod
     def sample(
         self,
-        prompts: Sequence[str],
+        prompts: Sequence[Prompt],
         *,
         rollouts: int,
         num_answers: int | Sequence[int],
@@ -213,7 +213,7 @@ class TextSampler(ABC):
         :func:`~vpo_envs.text.with_reply`, and ``max_new_tokens`` counts what the model writes.
 
         Args:
-            prompts: P prompts as text.
+            prompts: P prompts, each a text or the messages of a chat.
             rollouts: G, responses to each; the rows of a prompt are adjacent.
             num_answers: m, which names the tag that ends a response; or that of each prompt, (P,).
             max_new_tokens: Longest response, in tokens.
@@ -244,7 +244,7 @@ class Sampler(TextSampler):
     @torch.no_grad()
     def sample(
         self,
-        prompts: Sequence[str],
+        prompts: Sequence[Prompt],
         *,
         rollouts: int,
         num_answers: int | Sequence[int],
@@ -267,7 +267,7 @@ class Sampler(TextSampler):
 
         def by_length(prompt: int) -> tuple[int, int]:
             """Prompts of like length are sampled together, which saves padding, and so are responses."""
-            return counts[prompt], len(prompts[prompt])
+            return counts[prompt], len(as_text(prompts[prompt]))
 
         if len(order) > size:
             order.sort(key=by_length)

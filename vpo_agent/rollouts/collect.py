@@ -91,7 +91,7 @@ def collect(
     start = time.perf_counter()
     counts = np.array(num_answers or [env.num_answers] * len(tasks))
     samples = sampler.sample(
-        [env.prompt(task, m) for task, m in zip(tasks, counts.tolist(), strict=True)],
+        [env.chat_prompt(task, m) for task, m in zip(tasks, counts.tolist(), strict=True)],
         rollouts=rollouts,
         num_answers=counts.tolist(),
         max_new_tokens=max_new_tokens,

@@ -24,7 +24,7 @@ from vpo_agent.progress import progress_bar
 from vpo_agent.rollouts.replies import Answer, read_answers, refused_field
 from vpo_envs.contract.turns import Turns
 from vpo_envs.endpoint import Client, EndpointError, Refused
-from vpo_envs.text import answer_tags
+from vpo_envs.text import Prompt, answer_tags, as_messages, as_text
 
 KEEP_STOP = frozenset({"vllm", "vpo-gym"})
 """Owners of models, as servers list them, whose server can keep the stop string at the end of an answer."""
@@ -40,7 +40,7 @@ Slot = tuple[int, int]
 class _Request(NamedTuple):
     """What a policy behind an endpoint is asked for."""
 
-    prompts: Sequence[str]
+    prompts: Sequence[Prompt]
     num_answers: Sequence[int]
     """Answers that each prompt asks for, (P,)."""
     max_new_tokens: int
@@ -77,7 +77,7 @@ class EndpointPolicy(TextSampler):
     Args:
         client: Where the requests are sent.
         model: Name of the model there.
-        chat: Ask for chat completions, with the prompt as the user's message; otherwise for plain ones.
+        chat: Ask for chat completions, in which a text is the user's message; otherwise for plain ones.
         thinking: ``"on"`` or ``"off"``, what the server's chat template is asked for; ``None`` leaves it to the server.
         concurrency: Requests at the same time.
         journal: File that keeps answers until :meth:`forget`. If the same request is made again, in this process or a
@@ -106,7 +106,7 @@ class EndpointPolicy(TextSampler):
 
     def sample(
         self,
-        prompts: Sequence[str],
+        prompts: Sequence[Prompt],
         *,
         rollouts: int,
         num_answers: int | Sequence[int],
@@ -287,9 +287,9 @@ class EndpointPolicy(TextSampler):
         seed = np.random.SeedSequence([*request.seed, query.prompt, query.first])
         body: dict[str, Any] = {"model": self._model}
         if self._chat:
-            body["messages"] = [{"role": "user", "content": prompt}]
+            body["messages"] = as_messages(prompt)
         else:
-            body["prompt"] = prompt
+            body["prompt"] = as_text(prompt)
         if query.size > 1:
             body["n"] = query.size
         body["temperature"] = request.temperature

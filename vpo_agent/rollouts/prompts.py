@@ -31,7 +31,7 @@ def check_prompts(
         part = indices[first : first + AT_A_TIME]
         tasks = [env.task(index) for index in part]
         for m in num_answers or [env.num_answers]:
-            _, mask = policy.encode_prompts([env.prompt(task, m) for task in tasks])
+            _, mask = policy.encode_prompts([env.chat_prompt(task, m) for task in tasks])
             lengths = mask.sum(1)
             if int(lengths.max()) > longest:
                 longest, longest_index = int(lengths.max()), part[int(lengths.argmax())]

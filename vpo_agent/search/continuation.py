@@ -14,6 +14,7 @@ from vpo_agent.policy.decoding import Row, uniform_numbers
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.search.settings import Settings
 from vpo_envs.common.wording import counted
+from vpo_envs.text import Prompt
 
 MOST_ROWS = 512
 """Responses that are sampled at the same time, or fewer once memory has run out."""
@@ -25,7 +26,7 @@ class Continuer:
     A response has up to ``settings.max_new_tokens`` tokens, its beginning included.
     """
 
-    def __init__(self, policy: LMPolicy, prompts: Sequence[str], settings: Settings) -> None:
+    def __init__(self, policy: LMPolicy, prompts: Sequence[Prompt], settings: Settings) -> None:
         self.policy, self.most_rows = policy, MOST_ROWS
         self.max_new_tokens, self.temperature = settings.max_new_tokens, settings.temperature
         ids, mask = policy.encode_prompts(prompts)

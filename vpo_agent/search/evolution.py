@@ -26,7 +26,7 @@ def best_of_n(env: AnyEnv, policy: LMPolicy, indices: Sequence[int], settings: S
     :func:`~vpo_agent.search.evolution.evolve`.
     """
     instances = [Instance(env, index, settings) for index in indices]
-    prompts = [env.prompt(instance.task, env.num_answers) for instance in instances]
+    prompts = [env.chat_prompt(instance.task, env.num_answers) for instance in instances]
     continuer = Continuer(policy, prompts, settings)
     responses, ahead = 0, settings.iterations if settings.tokens is None else 1
     while any(instance.room for instance in instances):
@@ -101,7 +101,7 @@ def evolve(env: AnyEnv, policy: LMPolicy, indices: Sequence[int], settings: Sett
     """
     m, seed = env.num_answers, settings.seed
     instances = [Instance(env, index, settings) for index in indices]
-    continuer = Continuer(policy, [env.prompt(instance.task, m) for instance in instances], settings)
+    continuer = Continuer(policy, [env.chat_prompt(instance.task, m) for instance in instances], settings)
     starts = sample_responses(env, continuer, instances, min(settings.start, settings.iterations), seed)
     streams = [np.random.default_rng([seed, instance.index, 1]) for instance in instances]
     closing_tags = [closing for _, closing in answer_tags(m)]

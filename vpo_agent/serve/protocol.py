@@ -10,10 +10,11 @@ import numpy as np
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from envs_data.parsing import parse_json
-from vpo_agent.policy.chat import ChatFormat, as_text, read_tokens
+from vpo_agent.policy.chat import ChatFormat, read_tokens
 from vpo_agent.policy.decoding import Row, uniform_numbers
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_envs.common.thoughts import find_thoughts
+from vpo_envs.text import as_text
 
 HARMLESS: dict[str, Any] = {
     "best_of": 1,

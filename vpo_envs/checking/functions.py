@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from envs_data.readers import load_rows
 from vpo_envs.checking.subject import Case, Floats, Subject
 from vpo_envs.functions.rewards import Function, RewardFunctions, Row, goals, good_responses, read_prompt_row
+from vpo_envs.text import as_text
 
 MEASURED_ON = 64
 """Rows on which ranges are measured."""
@@ -27,7 +28,9 @@ class FunctionRewards(Subject):
         self.goals = goals(self._functions.described)
         """What a prompt for several answers says of the objectives."""
         weights = np.full(len(self.names), 1 / len(self.names))
-        self.cases = [Case(row["prompt"], good_responses(row), good_responses(row), weights, None) for row in rows]
+        self.cases = [
+            Case(as_text(row["prompt"]), good_responses(row), good_responses(row), weights, None) for row in rows
+        ]
 
     def respond(self, answer: str) -> str:
         """Return the answer itself."""

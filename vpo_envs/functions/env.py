@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field, JsonValue
 
 from vpo_envs.common.imports import FUNCTIONS_ID
-from vpo_envs.core import Failure, Objective, ScorerFailure, Task, Unparsable
+from vpo_envs.core import Failure, Frozen, Objective, ScorerFailure, Task, Unparsable
 from vpo_envs.functions.rewards import (
     Function,
     RewardFunctions,
@@ -30,9 +30,11 @@ from vpo_envs.functions.rewards import (
     read_range,
 )
 from vpo_envs.tasks.base import BUILTIN, TaskEnv, in_random_order
-from vpo_envs.text import answer_tags, several_answers
+from vpo_envs.text import Prompt, answer_tags, as_messages, as_text, several_answers
 
 TAGS = ("<answer>", "</answer>")
+SYSTEM = ("system", "developer")
+"""Roles whose messages ask nothing."""
 TRIED_ROWS = 8
 """Rows whose good answers are tried before a training."""
 POOR = (
@@ -45,22 +47,35 @@ POOR = (
 Range = tuple[float, float]
 
 
+class ChatMessage(Frozen):
+    """A message of a chat."""
+
+    role: str
+    content: str
+
+
 class PromptTask(Task):
     """A row of prompts."""
 
-    prompt: str = Field(min_length=1)
+    prompt: str | tuple[ChatMessage, ...] = Field(min_length=1)
+    """A text, or the messages of a chat."""
     fields: dict[str, JsonValue]
     """The other fields of the row, for the reward functions."""
 
     @property
+    def asked(self) -> Prompt:
+        """The prompt as plain data."""
+        return self.prompt if isinstance(self.prompt, str) else [message.model_dump() for message in self.prompt]
+
+    @property
     def canonical(self) -> str:
-        """The prompt."""
-        return self.prompt
+        """The prompt, of a chat without what the system says."""
+        return as_text([message for message in as_messages(self.asked) if message["role"] not in SYSTEM])
 
     @property
     def row(self) -> Row:
         """The row as the reward functions are given it."""
-        return {**self.fields, "prompt": self.prompt}
+        return {**self.fields, "prompt": self.asked}
 
 
 class RewardsOutcome(NamedTuple):
@@ -153,14 +168,23 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
         raise NotImplementedError(f"{FUNCTIONS_ID} generates no tasks: they are rows of its file")
 
     def prompt(self, task: PromptTask, num_answers: int) -> str:
-        """Return the prompt of the row and the tags to fill in, unless it names them itself."""
-        if num_answers == 1 and all(tag in task.prompt for tag in TAGS):
-            return task.prompt
+        """Return the prompt of the row, of a chat its texts, and the tags to fill in, unless it names them itself."""
+        return as_text(self.chat_prompt(task, num_answers))
+
+    def chat_prompt(self, task: PromptTask, num_answers: int) -> Prompt:
+        """Return the prompt or the chat of the row; the tags to fill in stand at its end."""
+        if num_answers == 1 and all(tag in as_text(task.asked) for tag in TAGS):
+            return task.asked
         tags = "\n".join(f"{opening} your answer {closing}" for opening, closing in answer_tags(num_answers))
         if num_answers == 1:
-            return f"{task.prompt}\n\nAnswer between these tags:\n{tags}"
-        said = f" {goals(self.functions.described)}" if self._name_goals else ""
-        return f"{task.prompt}\n\n{several_answers(num_answers)}{said} Use these tags:\n{tags}"
+            request = f"Answer between these tags:\n{tags}"
+        else:
+            said = f" {goals(self.functions.described)}" if self._name_goals else ""
+            request = f"{several_answers(num_answers)}{said} Use these tags:\n{tags}"
+        if isinstance(task.asked, str):
+            return f"{task.asked}\n\n{request}"
+        *earlier, last = as_messages(task.asked)
+        return [*earlier, {**last, "content": f"{last['content']}\n\n{request}"}]
 
     def parse(self, text: str) -> str:
         """Return the answer without blanks at its ends."""

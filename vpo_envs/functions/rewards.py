@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 
 from vpo_envs.common.imports import asked_module, import_modules
 from vpo_envs.common.wording import did_you_mean, told
+from vpo_envs.text import as_messages, as_text
 
 Function = Callable[..., Any]
 Row = dict[str, Any]
 
 LAMBDA = "<lambda>"
 """What Python calls a function without a name."""
+ONLY_IN_TRL = ("completion_ids", "trainer_state", "log_extra", "log_metric", "environments")
+"""What TRL passes to a function beside texts and fields."""
 BATCHED = "completions"
 """A function with this parameter takes lists and returns a list, as in TRL."""
 
@@ -26,9 +29,10 @@ class RewardFunctions:
     """Functions that score responses to rows, each by a number or by a mapping of names to numbers.
 
     A function with a parameter ``completions`` is called as TRL calls it: with lists of prompts, completions and the
-    other fields of the rows, for a list of results. Any other is called for each response, with those of its parameters
-    that are ``prompt``, ``response`` (or ``completion``) or a field of the row. A field that a function needs, and that
-    only other rows have, is null.
+    other fields of the rows, for a list of results. Where a prompt is a chat, it and the completion are messages. Any
+    other is called for each response, with those of its parameters that are ``prompt`` (of a chat the text of the last
+    message), ``response`` (or ``completion``) or a field of the row. A field that a function needs, and that only other
+    rows have, is null.
 
     Args:
         functions: Functions by name.
@@ -190,7 +194,7 @@ def module_of(target: str) -> str:
 
 
 def read_prompt_row(raw: Mapping[str, Any], columns: Mapping[str, str] | None = None) -> Row:
-    """Return a row of a file under the names that reward functions know; a chat becomes the text of its last message.
+    """Return a row of a file under the names that reward functions know; of messages, ``role`` and ``content`` stay.
 
     Values that JSON does not know become ones that it knows; see :func:`envs_data.readers.as_json`.
 
@@ -216,11 +220,25 @@ def read_prompt_row(raw: Mapping[str, Any], columns: Mapping[str, str] | None = 
             "--columns prompt=NAME, in Python columns={'prompt': 'NAME'}",
         )
     prompt = row["prompt"]
-    if isinstance(prompt, list) and prompt and isinstance(prompt[-1], Mapping):
-        row["prompt"] = prompt[-1].get("content")
-    if not isinstance(row["prompt"], str) or not row["prompt"].strip():
+    if isinstance(prompt, list) and prompt and all(isinstance(message, Mapping) for message in prompt):
+        row["prompt"] = [_read_message(number, message) for number, message in enumerate(prompt, 1)]
+        if row["prompt"][-1]["role"] == "assistant":
+            raise BadRow("prompt", "its last message is the assistant's, so nothing is left to answer")
+    elif not isinstance(prompt, str) or not prompt.strip():
         raise BadRow("prompt", "it is neither a text nor a chat, or empty")
     return {name: as_json(value) for name, value in row.items()}
+
+
+def _read_message(number: int, message: Mapping[str, Any]) -> dict[str, str]:
+    """Return a message of a chat, whose content is a text or parts that are texts."""
+    from envs_data.readers import BadRow
+
+    content = message.get("content")
+    if isinstance(content, list) and all(isinstance(part, Mapping) and "text" in part for part in content):
+        content = "".join(str(part["text"]) for part in content)
+    if not isinstance(content, str) or not content.strip():
+        raise BadRow("prompt", f"message {number} of the chat has no text, which is all that a model gets here")
+    return {"role": str(message.get("role", "user")), "content": content}
 
 
 def read_range(given: Any, name: str) -> tuple[float, float]:
@@ -263,7 +281,8 @@ def call(function: Function, rows: Sequence[Row], responses: Sequence[str]) -> l
         return _call_batched(function, rows, responses, None if open_ended else names)
     results = []
     for row, text in zip(rows, responses, strict=True):
-        values = {**row, "response": text, "completion": text}
+        # Functions that take texts are given that of the last message.
+        values = {**row, "prompt": as_messages(row["prompt"])[-1]["content"], "response": text, "completion": text}
         results.append(function(**{name: value for name, value in values.items() if open_ended or name in names}))
     return results
 
@@ -274,7 +293,11 @@ def _call_batched(
     """Call a function as TRL does, with those of the fields that ``names`` holds; with all if it is ``None``."""
     fields = dict.fromkeys(name for row in rows for name in row if name != "prompt")
     columns = {name: [row.get(name) for row in rows] for name in fields}
-    values = {**columns, "prompts": [row["prompt"] for row in rows], BATCHED: list(responses)}
+    completions: list[Any] = list(responses)
+    for number, row in enumerate(rows):
+        if not isinstance(row["prompt"], str):
+            completions[number] = [{"role": "assistant", "content": responses[number]}]
+    values = {**columns, "prompts": [row["prompt"] for row in rows], BATCHED: completions}
     returned = function(**{name: value for name, value in values.items() if names is None or name in names})
     results = list(returned) if isinstance(returned, Iterable) else None
     if results is None or len(results) != len(responses):
@@ -302,6 +325,11 @@ def _check_parameters(name: str, function: Function, fields: Iterable[str]) -> N
         raise ValueError(f"{name} is async, so it returns no number when it is called: make it an ordinary function")
     for parameter in parameters:
         if parameter.name not in known and parameter.default is parameter.empty:
+            if parameter.name in ONLY_IN_TRL:
+                raise ValueError(
+                    f"{name} needs {parameter.name!r}, which TRL passes and an environment does not have: its rewards "
+                    "follow from the row and the text of an answer alone, wherever it is scored"
+                )
             usual = f"prompts, {BATCHED}" if batched else "prompt, response"
             known_fields = ", ".join(fields)
             raise ValueError(
@@ -310,7 +338,7 @@ def _check_parameters(name: str, function: Function, fields: Iterable[str]) -> N
 
 
 def _parts(name: str, function: Function, row: Row) -> tuple[str, ...]:
-    response = (*good_responses(row), row["prompt"])[0]
+    response = (*good_responses(row), as_text(row["prompt"]))[0]
     try:
         result, _ = call(function, [row] * 2, [response] * 2)
     except (Exception, SystemExit) as error:

@@ -302,5 +302,6 @@ def test_a_chat_is_a_prompt_and_a_whole_response_may_stand_for_the_answer(tmp_pa
     row = {"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}], "response": "r"}
     path.write_text(f"{json.dumps(row)}\n{json.dumps(row)}\n")
     rows = read_rows(str(path))
-    assert rows[0]["prompt"] == "u"
-    assert FunctionRewards({"f": lambda response: 1.0}, rows, (0.0, 1.0)).cases[0].good == ("r",)
+    assert rows[0]["prompt"] == row["prompt"]
+    case = FunctionRewards({"f": lambda response: 1.0}, rows, (0.0, 1.0)).cases[0]
+    assert (case.prompt, case.good) == ("s\n\nu", ("r",))
