@@ -257,11 +257,6 @@ def tools_for_needs(task: Any) -> list[str]:
     return [" ".join((name, *(word for pair in need for word in pair))) for name in names for need in task.needs]
 
 
-def pairs_of_a_line(task: Any) -> list[str]:
-    """The two names of a line."""
-    return [" ".join(pair) for pair in task.paragraphs]
-
-
 def chains(task: Any) -> list[str]:
     """The longest chains into the leaf."""
     return [write_names(chain[:5]) for chain in longest_chains(task)]
@@ -272,12 +267,46 @@ def whole_chains(task: Any) -> list[str]:
     return [" ".join(chain) for chain in task.chains]
 
 
+# What compact tasks tell without some of their lines, always in the same order ---------------------------------------
+
+
+def lines_on_their_own(training: Sequence[Any], env: Any) -> Rules:
+    """A name of another kind; what the lines about the question's name lead to; and the names of each other line."""
+
+    def answers(task: Any) -> list[str]:
+        others = [" ".join(pair) for pair in task.paragraphs if pair[0] != task.about]
+        first = [target for name, target in task.paragraphs if name == task.about]
+        return [*sorted(first, key=lambda name: name[0] == "n"), *others]
+
+    return answers
+
+
+def answers_about_anyone(training: Sequence[Any], env: Any) -> Rules:
+    """The region and the readings of every name to which nothing leads."""
+
+    def answers(task: Any) -> list[str]:
+        onwards = dict(task.paragraphs)
+        led_to = {target for _, target in task.paragraphs}
+        heads = [name for name in dict.fromkeys(name for name, _ in task.paragraphs) if name not in led_to]
+        told = []
+        for head in sorted(heads, key=lambda name: all((name, f"z{i}") not in task.paragraphs for i in range(10))):
+            paths = [[target] for name, target in task.paragraphs if name == head]
+            for path in sorted(paths, key=lambda path: path[0] in onwards):
+                while path[-1] in onwards:
+                    path.append(onwards[path[-1]])
+                told.append(" ".join(path))
+        return told
+
+    return answers
+
+
 # Which program answers which task ------------------------------------------------------------------------------------
 
 SIZES = (1, 3, 30)
 """Numbers of answers that are measured."""
 PRESETS = ("paper", "conflict", "compact")
 PARTS = {"parts": True, "steps": [3, 4]}
+NAMED = {"preset": "compact", "difficulty": {"named": True}}
 
 
 class Row(NamedTuple):
@@ -303,7 +332,9 @@ ROWS = [
         Row("vpo/MuSiQue-v0", {"preset": preset}, "all relations but the last", titles_to_last_relation)
         for preset in PRESETS[:2]
     ),
-    Row("vpo/MuSiQue-v0", {"preset": "compact"}, "which line follows which", pairs_of_a_line),
+    Row("vpo/MuSiQue-v0", {"preset": "compact"}, "which line follows which", lines_on_their_own, 300),
+    Row("vpo/MuSiQue-v0", {"preset": "compact"}, "the name asked about", answers_about_anyone, 300),
+    Row("vpo/MuSiQue-v0", NAMED, "which line follows which", lines_on_their_own, 300),
     *(Row("vpo/EUREQA-v0", {"preset": preset}, "the clues", chains) for preset in PRESETS[:2]),
     Row("vpo/EUREQA-v0", {"preset": "conflict", "difficulty": {"decoys": 8}}, "the clues", chains),
     Row("vpo/EUREQA-v0", {"preset": "compact"}, "the witnesses", whole_chains),

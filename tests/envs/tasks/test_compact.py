@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,7 +27,7 @@ NAMES = ("EUREQA", "MuSiQue", "Tools", "Code")
 ALL = pytest.mark.parametrize("name", NAMES)
 HARDER = {
     "EUREQA": {"length": 5, "shared": 6, "strangers": 4},
-    "MuSiQue": {"hops": [2, 4], "asides": 1, "broad": 0.45},
+    "MuSiQue": {"hops": [2, 4], "others": 1, "broad": 0.45},
     "Tools": {"arguments": 1, "others": 1, "rough": 0.5},
     "Code": {"common": [1, 1], "tests": 4, "shared": 2},
 }
@@ -71,10 +73,16 @@ def every_answer(env: Env, task: Any) -> Iterator[str]:
             yield from map(" ".join, itertools.product(LISTS, repeat=count))
 
 
-@ALL
-@pytest.mark.parametrize("harder", [False, True])
-def test_the_front_is_that_of_all_answers(name: str, harder: bool) -> None:
-    env = made(name, difficulty=HARDER[name] if harder else None)
+NAMED = ("MuSiQue",)
+"""Tasks with the knob ``named``."""
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs"),
+    [*((name, knobs) for name in NAMES for knobs in ({}, HARDER[name])), *((name, {"named": True}) for name in NAMED)],
+)
+def test_the_front_is_that_of_all_answers(name: str, knobs: dict[str, Any]) -> None:
+    env = made(name, difficulty=knobs)
     for index in range(1 if name == "Code" else 4):
         task = env.task(index)
         reached = set(vectors(env, task, list(every_answer(env, task))))
@@ -82,9 +90,13 @@ def test_the_front_is_that_of_all_answers(name: str, harder: bool) -> None:
         assert front == best(reached)
 
 
-@ALL
-def test_a_compromise_beats_the_specialists_under_the_mean_and_loses_to_their_set(name: str) -> None:
-    env = made(name)
+@pytest.mark.parametrize(
+    ("name", "knobs"), [*((name, {}) for name in NAMES), *((name, {"named": True}) for name in NAMED)]
+)
+def test_a_compromise_beats_the_specialists_under_the_mean_and_loses_to_their_set(
+    name: str, knobs: dict[str, Any]
+) -> None:
+    env = made(name, difficulty=knobs)
     compromises = {"EUREQA": [1 / 3, 1 / 3, 2 / 3]}
     for index in range(50):
         task = env.task(index)
@@ -98,6 +110,35 @@ def test_a_compromise_beats_the_specialists_under_the_mean_and_loses_to_their_se
     means = [max(np.mean(point.vector) for point in front) for front in fronts]
     expected = np.mean(compromises.get(name, 0.4))
     assert means == pytest.approx([expected] * 20) if name != "Code" else np.mean(means) < 0.42
+
+
+def words_of(env: Env, count: int = 300) -> set[str]:
+    """The words of prompts and of the compromises of some instances."""
+    tasks = [env.task(index) for index in range(count)]
+    return {word for task in tasks for word in (*env.prompt(task, 3).split(), *env.ways(task)[-1])}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("name", "letter"), [("MuSiQue", "z")])
+def test_only_a_named_compromise_has_a_letter_of_its_own(name: str, letter: str) -> None:
+    kinds = {"MuSiQue": "n", "Tools": "tkv", "EUREQA": "n"}[name]
+
+    def letters(named: bool) -> set[str]:
+        return {
+            word[0] for word in words_of(made(name, difficulty={"named": named})) if re.fullmatch(r"[a-z]\d+", word)
+        }
+
+    assert letters(False) == {*kinds}
+    assert letters(True) == {*kinds, letter}
+
+
+def test_nothing_but_the_question_tells_which_names_count() -> None:
+    env = made("MuSiQue")
+    for index in range(20):
+        task = env.task(index)
+        targets = {target for _, target in task.paragraphs}
+        heads = Counter(name for name, _ in task.paragraphs if name not in targets)
+        assert [*heads.values()] == [4] * 4
+        assert task.about in heads
 
 
 @ALL

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
@@ -16,15 +17,18 @@ from vpo_envs.tasks.generation import ascending
 READINGS = 3
 NAMES = 64
 BROAD = "z"
-"""First letter of the names that stand for a whole region."""
+"""First letter of a region's name, where it is named."""
 
 
 class CompactConfig(Frozen):
     """How questions are drawn."""
 
     hops: Annotated[tuple[int, int], ascending(2, 4)] = Field((2, 2), description="paragraphs to follow in a reading")
-    asides: int = Field(2, ge=0, le=12, description="paragraphs that no reading needs")
+    others: int = Field(
+        3, ge=0, le=3, description="other names about which the paragraphs say as much as about the one in the question"
+    )
     broad: float = Field(0.4, ge=0, le=1, description="worth of the broad answer in every reading")
+    named: bool = Field(False, description="give the region a name of its own kind, such as z7, which can be copied")
 
 
 PRESETS = {"compact": CompactConfig()}
@@ -67,8 +71,10 @@ class MuSiQueCompactEnv(CompactEnv[ReadingsTask, ReadingsOutcome]):
 
     ## Description
 
-    A line ``- n5 n9`` is a paragraph that leads from n5 to n9. From the name in the question, a path of paragraphs
-    leads to the answer of each reading; an overview leads to a region such as ``z7``, which holds all of them.
+    A line ``- n5 n9`` is a paragraph that leads from n5 to n9. From the name in the question, three paths of as many
+    paragraphs as a reading needs lead to the answers of the readings. A fourth paragraph leads to a region, which holds
+    all of them and from which no paragraph leads on. Other names have paths and a region of the same kind, so that
+    nothing but the question tells which lines count. With the knob ``named`` the region has a name such as ``z7``.
 
     ## Action space
 
@@ -93,18 +99,20 @@ class MuSiQueCompactEnv(CompactEnv[ReadingsTask, ReadingsOutcome]):
     def draw(self, source: random.Random) -> ReadingsTask:
         """Draw paragraphs, and the paths through them."""
         config: CompactConfig = self.config
-        hops = [source.randint(*config.hops) for _ in range(READINGS)]
-        names = [f"n{i}" for i in source.sample(range(NAMES), 1 + sum(hops) + 2 * config.asides)]
-        about, region = names.pop(), f"{BROAD}{source.randrange(10)}"
-        paragraphs, readings = [(about, region)], []
-        for count in hops:
-            reading = [names.pop() for _ in range(count)]
-            paragraphs += zip([about, *reading], reading, strict=False)
-            readings.append(tuple(reading))
-        paragraphs += [(names.pop(), names.pop()) for _ in range(config.asides)]
+        names = [f"n{i}" for i in source.sample(range(NAMES), NAMES)]
+        stars = [_draw_star(source, config, names) for _ in range(1 + config.others)]
+        about, region, readings = stars[0]
+        if config.named:
+            region = f"{BROAD}{source.randrange(10)}"
+            stars[0] = about, region, readings
+        paragraphs = [
+            pair
+            for name, broad, paths in stars
+            for pair in [(name, broad), *(pair for path in paths for pair in pairwise((name, *path)))]
+        ]
         source.shuffle(paragraphs)
         return ReadingsTask(
-            about=about, paragraphs=tuple(paragraphs), readings=tuple(readings), region=region, broad=config.broad
+            about=about, paragraphs=tuple(paragraphs), readings=readings, region=region, broad=config.broad
         )
 
     def prompt(self, task: ReadingsTask, num_answers: int) -> str:
@@ -131,3 +139,9 @@ class MuSiQueCompactEnv(CompactEnv[ReadingsTask, ReadingsOutcome]):
     def ways(self, task: ReadingsTask) -> Sequence[Words]:
         """Return the answers to the three readings, and the broad one."""
         return *task.readings, (task.region,)
+
+
+def _draw_star(source: random.Random, config: CompactConfig, names: list[str]) -> tuple[str, str, tuple[Words, ...]]:
+    """Take names from the list: one to ask about, its region, and the names along each of its readings."""
+    paths = tuple(tuple(names.pop() for _ in range(source.randint(*config.hops))) for _ in range(READINGS))
+    return names.pop(), names.pop(), paths
