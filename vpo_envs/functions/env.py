@@ -223,7 +223,8 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
             return
         rows = [task.row for task in self.rows[:TRIED_ROWS]]
         good = [(row, text) for row in rows for text in good_responses(row)]
-        to_others = [(row, text) for (_, text), (row, _) in pairwise(good)]
+        answered = [row for row in rows if good_responses(row)]
+        to_others = [(row, good_responses(other)[0]) for other, row in pairwise(answered)]
         poor = [(row, text.join(TAGS) if self._in_tags else text) for row in rows[:2] for text in POOR]
         pairs = [*good, *to_others, *poor]
         scores, failures = self.functions([row for row, _ in pairs], [text for _, text in pairs])
