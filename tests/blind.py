@@ -134,28 +134,26 @@ def texts(training: Sequence[Any], env: Any) -> Rules:
 
 
 def solutions(training: Sequence[Any], env: Any) -> Rules:
-    """Every story that as many numbers allow: boxes of goods after some asides, up to three events, and a price."""
-    count = len(numbers_of(training[0]))
-    shapes = [
-        (*lines, f"r{len(lines) - 1}*n{price}")
-        for first in range(min(4, count - 2))
-        for price in (*range(first), count - 1)
-        for lines in events((f"n{first}*n{first + 1}",), first + 2, count - (price > first), 3)
-    ]
-    return lambda task: [calculated(shape, numbers_of(task)) for shape in shapes] or [""]
+    """Stories that the places of the numbers allow: a start, up to three events, a price, and asides among them."""
+    count = len(numbers_of(training[0])) // 2
+    shapes = []
+    for price in range(count):
+        for told in itertools.product((None, "-", "+"), repeat=count - 1):
+            kinds = [*told[:price], "price", *told[price:]]
+            pairs = [place for place, kind in enumerate(kinds) if kind in ("-", "+")]
+            if 1 <= len(pairs) <= 1 + env.config.events[1] and kinds[pairs[0]] == "+":
+                shapes += [story(kinds, pairs, f"n{2 * price + which}") for which in (0, 1)]
+    chosen = random.Random(0).sample(shapes, min(len(shapes), 900))
+    return lambda task: [calculated(shape, numbers_of(task)) for shape in chosen] or [""]
 
 
-def events(lines: tuple[str, ...], place: int, end: int, most: int) -> Iterator[tuple[str, ...]]:
-    """All ways to go on with the numbers from ``place`` to ``end``; n3 is the fourth number, r1 the second result."""
-    total = f"r{len(lines) - 1}"
-    if place == end:
-        yield lines
-    elif most:
-        yield from events((*lines, f"{total}-n{place}"), place + 1, end, most - 1)
-        if place + 1 < end:
-            for sign in "-+":
-                more = (f"n{place}*n{place + 1}", f"{total}{sign}r{len(lines)}")
-                yield from events((*lines, *more), place + 2, end, most - 1)
+def story(kinds: Sequence[str | None], pairs: Sequence[int], price: str) -> tuple[str, ...]:
+    """The calculations of a story; n3 is the fourth number, r1 the second result."""
+    lines = [f"n{2 * pairs[0]}*n{2 * pairs[0] + 1}"]
+    for place in pairs[1:]:
+        total = f"r{len(lines) - 1}"
+        lines += [f"n{2 * place}*n{2 * place + 1}", f"{total}{kinds[place]}r{len(lines)}"]
+    return (*lines, f"r{len(lines) - 1}*{price}")
 
 
 def numbers_of(task: Any) -> list[str]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
+from zlib import crc32
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from vpo_envs.core import Frozen
+from vpo_envs.core import Frozen, Task
 from vpo_envs.pareto import FINE_ERROR
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
+WordingT = TypeVar("WordingT")
 
 ONSETS = [*"bcdfghjklmnprstvwz", "br", "dr", "fl", "gr", "pr", "qu", "st", "tr"]
 VOWELS = [*"aeiouaeiouaeiou", "ai", "au", "ea", "ia", "io", "oa"]
@@ -21,6 +23,11 @@ CODAS = ["l", "ld", "m", "n", "nd", "r", "rn", "rk", "s", "st", "th", "x", "v", 
 def invent_name(source: random.Random, *parts: Sequence[str]) -> str:
     """Return one random choice from each of ``parts``, joined."""
     return "".join([source.choice(part) for part in parts])
+
+
+def worded(task: Task, wordings: Sequence[WordingT]) -> WordingT:
+    """Return the wording of a task's prompt: a function of the task, so that no policy can rest on one wording."""
+    return wordings[crc32(task.canonical.encode()) % len(wordings)]
 
 
 class Namer:

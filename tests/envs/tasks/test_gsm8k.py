@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -299,7 +300,25 @@ def test_generated_solutions_are_right_and_lead_to_the_answer() -> None:
         count = len(task.steps)
         assert len(env.front(task)) == 2**count
         full = vectors(env, task, [write_answer(task.calculations, task.final)])[0]
-        assert full == pytest.approx((*[1] * count, *[0] * (8 - count), 1, 2 / task.limit))
+        assert full == pytest.approx((*[1] * count, *[0] * (8 - count), 1, 1 - (count + 1) / task.limit))
+
+
+def test_a_story_does_not_tell_its_shape_by_its_numbers() -> None:
+    env = made()
+    tasks = [env.task(index) for index in range(60)]
+    assert {task.limit for task in tasks} == {10}
+    assert {len(re.findall(r"\d+", task.question)) for task in tasks} == {12}
+    assert {len(task.calculations) for task in tasks} == {4, 6, 8}
+    assert len({env.prompt(task, 1).partition("\n\n")[2].partition("\n")[0] for task in tasks}) == 3
+
+
+def test_every_wording_states_the_limit_and_when_steps_count() -> None:
+    env = made()
+    for index in range(12):
+        prompt = env.prompt(env.task(index), 1)
+        assert prompt.count("10 / 3 = 10/3") == 1
+        assert len(re.findall(r"\b10\b(?! / 3)", prompt.partition("\n\n")[2])) >= 2
+        assert "at least half" in prompt or "more than half" in prompt
 
 
 def test_a_row_gives_its_exact_calculations() -> None:
@@ -373,7 +392,7 @@ def test_published_rows_are_read_and_most_have_a_front() -> None:
 def test_bad_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="steps must be an integer of at least 1, got 0"):
         GSM8KEnv(steps=0)
-    with pytest.raises(ValueError, match="the knobs are events, numbers"):
+    with pytest.raises(ValueError, match="the knobs are events, sentences, numbers"):
         GSM8KEnv(difficulty={"event": 3})
     with pytest.raises(ValueError, match="'2\\+2=5' is not a calculation that holds exactly"):
         GSM8KEnv().reset(options={"task": {"question": "?", "calculations": ["2+2=5"], "final": "5"}})

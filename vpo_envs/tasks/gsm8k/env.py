@@ -57,7 +57,7 @@ class GSM8KEnv(TaskEnv[GSM8KTask, GSM8KAnswer, GSM8KOutcome]):
 
     ## Rewards
 
-    Objectives in [0, 1], all zero with more equations than the task's solution has and two:
+    Objectives in [0, 1], all zero with more equations than the prompt allows:
 
     0. ``step_1`` to ``step_4``: 1 if an equation that counts has this intermediate value as its result, and at least
        half of the equations have values of the solution. Steps that the task does not have are inactive. If it has

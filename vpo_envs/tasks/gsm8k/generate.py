@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from envs_data.readers import BadRow
 from vpo_envs.core import Frozen, Unparsable
 from vpo_envs.tasks.generation import Namer, ascending
 from vpo_envs.tasks.gsm8k.equations import SHOWN_CHARS, read_equation, read_number
-from vpo_envs.tasks.gsm8k.task import FINAL, GSM8KTask
+from vpo_envs.tasks.gsm8k.task import FINAL, SPARE, GSM8KTask
 
 MARK = re.compile(r"<<([^<>]*)>>")
 
@@ -48,11 +48,58 @@ def read_gsm8k_row(raw: Mapping[str, Any]) -> GSM8KTask:
 GOODS = ("apples", "candles", "pencils", "postcards", "marbles", "cookies", "stamps", "buttons")
 
 
+SENTENCES = {
+    "start": (
+        "{name} starts the day with {a} boxes of {b} {goods} each.",
+        "In the morning {name} has {a} trays with {b} {goods} on each.",
+        "{name}'s stall opens with {a} rows of {b} {goods} each.",
+    ),
+    "more": (
+        "Then {a} bags of {b} {goods} each arrive for {name}.",
+        "{a} friends bring {name} {b} {goods} each.",
+        "For {a} hours {name} makes {b} more {goods} an hour.",
+        "{name} buys {a} packs with {b} {goods} in each.",
+    ),
+    "less": (
+        "Then {a} bags of {b} {goods} each are stolen from {name}.",
+        "{a} friends get {b} {goods} each from {name} as a gift.",
+        "For {a} hours {name} loses {b} of the {goods} an hour.",
+        "{name} throws away {a} packs with {b} spoilt {goods} in each.",
+    ),
+    "aside": (
+        "{a} bags of {b} {goods} each lie on a neighbour's stall.",
+        "{a} friends show {name} {b} photographs each.",
+        "For {a} hours {b} children an hour walk past.",
+        "{name} counts {a} lamps with {b} moths around each.",
+        "A neighbour sells {a} packs with {b} of her own {goods} in each.",
+    ),
+    "price": (
+        "Of everything on the stall, one of the {goods} costs {a} coins and an empty bag {b}.",
+        "An empty bag costs {a} coins, and each of the {goods} costs {b}.",
+    ),
+}
+"""Sentences of a story, each with two numbers, so that numbers and their places do not tell the kinds apart."""
+GOODS_COME_FIRST = (True, False)
+"""Whether the first number of each sentence about the price is that of the goods."""
+
+
 class GSM8KConfig(Frozen):
     """How word problems are drawn. Pairs are inclusive ranges."""
 
-    events: Annotated[tuple[int, int], ascending(0, 4)] = Field((1, 3), description="events between start and end")
+    events: Annotated[tuple[int, int], ascending(0, 3)] = Field((1, 3), description="events between start and end")
+    sentences: int = Field(
+        6,
+        ge=2,
+        le=12,
+        description="sentences with numbers, among them some that do not matter",
+    )
     numbers: Annotated[tuple[int, int], ascending(2, 50)] = Field((2, 12), description="size of a stated number")
+
+    @model_validator(mode="after")
+    def _have_room(self) -> Self:
+        if self.sentences < self.events[1] + 2:
+            raise ValueError(f"sentences is at least the most events and two, got {self.sentences} and {self.events}")
+        return self
 
 
 PRESETS = {"paper": GSM8KConfig()}
@@ -63,43 +110,42 @@ def draw_task(source: random.Random, config: GSM8KConfig) -> GSM8KTask | None:
     question, answer = _draw_row(source, config)
     task = read_gsm8k_row({"question": question, "answer": answer})
     # With a value that occurs twice, the front would depend on which of the two is meant.
-    return task if len(task.steps) == len(task.calculations) - 1 else None
+    if len(task.steps) < len(task.calculations) - 1:
+        return None
+    # The number of equations that the prompt allows must not tell how many the story takes.
+    return task.model_copy(update={"most": 2 + 2 * config.events[1] + SPARE})
 
 
 def _draw_row(source: random.Random, config: GSM8KConfig) -> tuple[str, str]:
     """Return a question and its solution."""
     name, goods = Namer(source).word(), source.choice(GOODS)
 
-    def number() -> int:
-        return source.randint(*config.numbers)
+    def sentence(kind: str, a: int, b: int) -> str:
+        return source.choice(SENTENCES[kind]).format(name=name, goods=goods, a=a, b=b)
 
-    price = source.choice((0.25, 0.5, 1.5, 2, 3))
-    costs = f"{name} sells {goods} for ${price:.2f} each."
-    asides = (f"{name} has {number()} cousins.", f"{name} walks {number()} miles to the market.")
-    # Up to three other numbers come first, so that no two places in a story hold the numbers of its first calculation.
-    story = source.sample([costs, *asides], source.randint(0, 3))
-    boxes, each = number(), number()
-    count = boxes * each
-    story += [f"{name} packs {boxes} boxes of {each} {goods} each."]
-    solution = [f"The boxes hold {boxes} * {each} = <<{boxes}*{each}={count}>>{count} {goods}."]
-    for _ in range(source.randint(*config.events)):
-        size, other = number(), number()
-        product, kind = size * other, source.choice(("given", "bought", "sold"))
-        if kind == "given" and size < count:
-            story.append(f"{name} gives {size} {goods} to a friend.")
-            solution.append(f"That leaves {count} - {size} = <<{count}-{size}={count - size}>>{count - size}.")
-            count -= size
-        elif kind == "sold" and product < count:
-            story.append(f"{size} neighbours take {other} {goods} each.")
-            solution.append(f"They take {size} * {other} = <<{size}*{other}={product}>>{product} {goods}.")
-            solution.append(f"That leaves {count} - {product} = <<{count}-{product}={count - product}>>.")
-            count -= product
-        else:
-            story.append(f"Then {name} gets {size} bags with {other} {goods} each.")
-            solution.append(f"The bags hold {size} * {other} = <<{size}*{other}={product}>>{product} {goods}.")
-            solution.append(f"Together that is {count} + {product} = <<{count}+{product}={count + product}>>.")
-            count += product
-    sale = f"{name} sells the rest." if costs in story else f"{name} sells the rest for ${price:.2f} each."
-    story.append(f"{sale} How much money does {name} get, in dollars?")
-    solution.append(f"They bring {count} * {price} = $<<{count}*{price}={count * price:.2f}>>{count * price:.2f}.")
-    return " ".join(story), "\n".join([*solution, f"#### {count * price:.2f}"])
+    def pair() -> tuple[int, int]:
+        return source.randint(*config.numbers), source.randint(*config.numbers)
+
+    a, b = pair()
+    count = a * b
+    story = [sentence("start", a, b)]
+    solution = [f"There are {a} * {b} = <<{a}*{b}={count}>>{count} {goods}."]
+    events = source.randint(*config.events)
+    for _ in range(events):
+        a, b = pair()
+        less = source.random() < 0.5 and a * b < count
+        sign, after = ("-", count - a * b) if less else ("+", count + a * b)
+        story.append(sentence("less" if less else "more", a, b))
+        solution.append(f"Then {a} * {b} = <<{a}*{b}={a * b}>>{a * b} {goods} come or go.")
+        solution.append(f"That makes {count} {sign} {a * b} = <<{count}{sign}{a * b}={after}>>{after}.")
+        count = after
+    price, other = pair()
+    which = source.randrange(len(SENTENCES["price"]))
+    stated = (price, other) if GOODS_COME_FIRST[which] else (other, price)
+    others = [SENTENCES["price"][which].format(goods=goods, a=stated[0], b=stated[1])]
+    others += [sentence("aside", *pair()) for _ in range(config.sentences - events - 2)]
+    for text in others:
+        story.insert(source.randint(0, len(story)), text)
+    story.append(f"In the evening {name} sells all {goods} that are left. How many coins does {name} get for them?")
+    solution.append(f"They bring {count} * {price} = <<{count}*{price}={count * price}>>{count * price} coins.")
+    return " ".join(story), "\n".join([*solution, f"#### {count * price}"])

@@ -14,6 +14,7 @@ from pydantic import Field, field_validator
 
 from vpo_envs.core import Objective, Task, Unparsable
 from vpo_envs.pareto import FactGrid
+from vpo_envs.tasks.generation import worded
 from vpo_envs.tasks.gsm8k.equations import Equation, read_equation, readings
 from vpo_envs.text import answer_tags, several_answers
 
@@ -29,6 +30,8 @@ class GSM8KTask(Task):
     """The calculations of the solution in order, such as ``"40-4=36"``."""
     final: str
     """The final answer, a number."""
+    most: int | None = Field(None, ge=1)
+    """Most equations of an answer; ``None`` for :data:`SPARE` more than the solution has."""
 
     @property
     def canonical(self) -> str:
@@ -70,7 +73,7 @@ class GSM8KTask(Task):
     @property
     def limit(self) -> int:
         """Most equations of an answer."""
-        return len(self.calculations) + SPARE
+        return len(self.calculations) + SPARE if self.most is None else self.most
 
 
 MAX_CHARS = 4000
@@ -106,8 +109,63 @@ def write_answer(calculations: Sequence[str], final: str) -> str:
     return "\n".join([*calculations, f"{FINAL} {final}"])
 
 
+class Wording(NamedTuple):
+    """One way to put the rules into words, with the ``{limit}`` of equations."""
+
+    form: str
+    rules: tuple[str, ...]
+    goals: str
+
+
+WORDINGS = (
+    Wording(
+        "An answer is a list of equations, one a line, and the final answer after ####, as in this one to another "
+        "question:",
+        (
+            "An equation joins numbers by +, -, *, / and parentheses, and has one number after the equals sign. It "
+            "holds exactly: write 10 / 3 = 10/3, not 10 / 3 = 3.33.",
+            "Its result is used in a later equation, or is the final answer. Equations that break a rule count for "
+            "nothing.",
+            "Write at most {limit} equations; an answer with more scores nothing. Write no words.",
+        ),
+        "An answer is scored on several goals: each intermediate result of the solution that it reaches, as long as "
+        "at least half of its equations reach a result of the solution; the final answer; and, if that is right, "
+        "brevity (1 without equations, falling evenly to 0 at {limit}).",
+    ),
+    Wording(
+        "Write equations, each on a line of its own, and then #### and the final answer. For another question it "
+        "might be:",
+        (
+            "Left of the equals sign stand two numbers or more with +, -, *, / and parentheses, right of it one "
+            "number. Both sides are exactly equal, so 10 / 3 = 10/3 is right and 10 / 3 = 3.33 is wrong.",
+            "A wrong equation counts for nothing, and so does one whose result no later equation uses, unless it is "
+            "the final answer.",
+            "There is no text between the equations, and there are {limit} of them at most: with more, nothing counts.",
+        ),
+        "Several goals are scored. Each intermediate result of the solution is one; none of them counts if more than "
+        "half of the equations reach no result of the solution. The final answer is another. The last is brevity, "
+        "which counts if the final answer is right: 1 for no equation, evenly less for each, and 0 for {limit}.",
+    ),
+    Wording(
+        "Give your working as equations, one a line, and end with #### and the final answer. An answer to another "
+        "question:",
+        (
+            "Use numbers, +, -, *, / and parentheses before the equals sign, and one number after it. Round nothing: "
+            "10 / 3 = 10/3 holds, 10 / 3 = 3.33 does not.",
+            "Each result has a purpose: a later equation needs it, or it is the final answer. All other equations are "
+            "ignored, and so are those that do not hold.",
+            "More than {limit} equations make the whole answer worthless. Words are not allowed.",
+        ),
+        "You score on each intermediate result of the solution that your equations reach (provided that at least half "
+        "of the equations reach one of them or the final answer), on the final answer, and on brevity: with a right "
+        "final answer it falls evenly from 1 without equations to 0 at {limit}.",
+    ),
+)
+
+
 def full_prompt(task: GSM8KTask, num_answers: int) -> str:
     """Return the question, the rules and the tags to fill in."""
+    wording = worded(task, WORDINGS)
     if num_answers == 1:
         wanted = "Write one answer between these tags:"
     else:
@@ -116,21 +174,15 @@ def full_prompt(task: GSM8KTask, num_answers: int) -> str:
         [
             task.question,
             "",
-            "An answer is a list of equations, one a line, and the final answer after ####, as in this one to another "
-            "question:",
+            wording.form,
             "12 * 3 = 36",
             "36 / 2.5 = 14.4",
             "#### 14.4",
             "",
             "Rules:",
-            "- An equation joins numbers by +, -, *, / and parentheses, and has one number after the equals sign. It "
-            "holds exactly: write 10 / 3 = 10/3, not 10 / 3 = 3.33.",
-            "- Its result is used in a later equation, or is the final answer. Equations that break a rule count for "
-            "nothing.",
-            f"- Write at most {task.limit} equations; an answer with more scores nothing. Write no words.",
+            *[f"- {rule}".format(limit=task.limit) for rule in wording.rules],
             "",
-            "An answer is scored on several goals: each intermediate result of the solution that it reaches; the final "
-            f"answer; and, if that is right, brevity (1 without equations, falling evenly to 0 at {task.limit}).",
+            wording.goals.format(limit=task.limit),
             "",
             wanted,
             *[f"{opening}equations and final answer{closing}" for opening, closing in answer_tags(num_answers)],
