@@ -249,12 +249,6 @@ def of_type(value: Any) -> str:
     return kinds[type(value)]
 
 
-def tools_for_needs(task: Any) -> list[str]:
-    """A tool for a need, without a look at the parameters of the tools."""
-    names = [name for name, _ in task.tools]
-    return [" ".join((name, *(word for pair in need for word in pair))) for name in names for need in task.needs]
-
-
 def chains(task: Any) -> list[str]:
     """The longest chains into the leaf."""
     return [write_names(chain[:5]) for chain in longest_chains(task)]
@@ -266,6 +260,17 @@ def whole_chains(task: Any) -> list[str]:
 
 
 # What compact tasks tell without some of their lines, always in the same order ---------------------------------------
+
+
+def calls_by_shape(training: Sequence[Any], env: Any) -> Rules:
+    """Every tool, known by the number of its parameters, for every need, and for the first argument of all needs."""
+
+    def calls(task: Any) -> list[str]:
+        wanted = [*task.needs, tuple(need[0] for need in task.needs)]
+        tools = sorted(task.tools, key=lambda tool: (tool[0][0] == "t", -len(tool[1])))
+        return [" ".join((name, *itertools.chain(*pairs))) for name, _ in tools for pairs in wanted]
+
+    return calls
 
 
 def lines_on_their_own(training: Sequence[Any], env: Any) -> Rules:
@@ -337,7 +342,8 @@ ROWS = [
     Row("vpo/EUREQA-v0", {"preset": "conflict", "difficulty": {"decoys": 8}}, "the clues", chains),
     Row("vpo/EUREQA-v0", {"preset": "compact"}, "the witnesses", whole_chains),
     *(Row("vpo/Tools-v0", {"preset": preset}, "names and descriptions", calls_by_type) for preset in PRESETS[:2]),
-    Row("vpo/Tools-v0", {"preset": "compact"}, "the tools' parameters", tools_for_needs),
+    Row("vpo/Tools-v0", {"preset": "compact"}, "which parameters a tool takes", calls_by_shape, 300),
+    Row("vpo/Tools-v0", NAMED, "which parameters a tool takes", calls_by_shape, 300),
     Row("vpo/Code-v0", {"preset": "compact"}, "the customers' lines", programs, 60),
     Row("vpo/Programs-v0", {"preset": "compact"}, "the examples", fixed_programs, 200),
     Row("vpo/Programs-v0", {"preset": "compact", "difficulty": PARTS}, "the examples", fixed_programs, 200),

@@ -28,7 +28,7 @@ ALL = pytest.mark.parametrize("name", NAMES)
 HARDER = {
     "EUREQA": {"length": 5, "shared": 6, "strangers": 4},
     "MuSiQue": {"hops": [2, 4], "others": 1, "broad": 0.45},
-    "Tools": {"arguments": 1, "others": 1, "rough": 0.5},
+    "Tools": {"arguments": 1, "alike": 1, "others": 1, "rough": 0.5},
     "Code": {"common": [1, 1], "tests": 4, "shared": 2},
 }
 
@@ -73,7 +73,7 @@ def every_answer(env: Env, task: Any) -> Iterator[str]:
             yield from map(" ".join, itertools.product(LISTS, repeat=count))
 
 
-NAMED = ("MuSiQue",)
+NAMED = ("MuSiQue", "Tools")
 """Tasks with the knob ``named``."""
 
 
@@ -118,7 +118,7 @@ def words_of(env: Env, count: int = 300) -> set[str]:
     return {word for task in tasks for word in (*env.prompt(task, 3).split(), *env.ways(task)[-1])}  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("name", "letter"), [("MuSiQue", "z")])
+@pytest.mark.parametrize(("name", "letter"), [("MuSiQue", "z"), ("Tools", "r")])
 def test_only_a_named_compromise_has_a_letter_of_its_own(name: str, letter: str) -> None:
     kinds = {"MuSiQue": "n", "Tools": "tkv", "EUREQA": "n"}[name]
 
@@ -155,6 +155,16 @@ def test_demonstrations_are_the_ways_and_each_is_as_likely(name: str) -> None:
     assert np.bincount(firsts, minlength=4) == pytest.approx([100] * 4, abs=40)
 
 
+def test_tools_that_look_like_the_rough_one_serve_nothing() -> None:
+    env = made("Tools")
+    for index in range(50):
+        task = env.task(index)
+        stated = {name: value for need in task.needs for name, value in need}
+        alike = [(tool, takes) for tool, takes in task.tools if len(takes) == 3]
+        calls = [" ".join((tool, *(f"{name} {stated[name]}" for name in takes))) for tool, takes in alike]
+        assert sorted(sum(vector) for vector in vectors(env, task, calls)) == pytest.approx([0, 0, 0, 1.2])
+
+
 # --- scores by hand ---
 
 CHAIN = ChainTask(
@@ -180,7 +190,7 @@ READINGS = ReadingsTask(
 )
 REQUEST = RequestTask(
     needs=((("k1", "v1"), ("k2", "v2")), (("k3", "v3"), ("k4", "v4")), (("k5", "v5"), ("k6", "v6"))),
-    tools=(("t1", ("k1", "k2")), ("t2", ("k1", "k3", "k5")), ("t3", ("k8", "k9"))),
+    tools=(("t1", ("k1", "k2")), ("t2", ("k1", "k3", "k5")), ("t3", ("k8", "k9")), ("t4", ("k1", "k4", "k5"))),
     rough=0.4,
 )
 SUITES = SuiteTask(
@@ -211,6 +221,7 @@ SUITES = SuiteTask(
         (ToolsCompactEnv(), REQUEST, "t1 k1 v1 k2 v2 k2 v2", (0, 0, 0)),
         (ToolsCompactEnv(), REQUEST, "t2 k1 v1 k3 v3 k5 v5", (0.4, 0.4, 0.4)),
         (ToolsCompactEnv(), REQUEST, "t3 k8 v1 k9 v1", (0, 0, 0)),
+        (ToolsCompactEnv(), REQUEST, "t4 k1 v1 k4 v4 k5 v5", (0, 0, 0)),
         (ToolsCompactEnv(), REQUEST, "t1", (0, 0, 0)),
         (CodeCompactEnv(), SUITES, "sort", (1, 0, 0)),
         (CodeCompactEnv(), SUITES, "reverse", (0.5, 0, 0)),

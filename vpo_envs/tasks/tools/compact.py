@@ -17,7 +17,7 @@ PARAMETERS = 24
 VALUES = 40
 TOOLS = 24
 ROUGH = "r"
-"""First letter of the name of a tool that serves all needs."""
+"""First letter of the name of the tool that serves all needs, where it is named."""
 
 
 class CompactConfig(Frozen):
@@ -25,7 +25,11 @@ class CompactConfig(Frozen):
 
     arguments: int = Field(2, ge=1, le=4, description="arguments of each need")
     others: int = Field(0, ge=0, le=8, description="tools that serve no need of the request")
+    alike: int = Field(3, ge=0, le=6, description="tools that look like the rough one, and serve no need either")
     rough: float = Field(0.4, ge=0, le=1, description="accuracy of the tool that serves all needs")
+    named: bool = Field(
+        False, description="give the tool that serves all needs a name of its own kind, such as r5, which can be copied"
+    )
 
 
 PRESETS = {"compact": CompactConfig()}
@@ -61,7 +65,8 @@ class ToolsCompactEnv(CompactEnv[RequestTask, CallOutcome]):
 
     The prompt states the arguments of each need, such as ``want k3 v5``, and the tools with their parameters, such as
     ``t7 k3 k9``. For each need one tool takes exactly its parameters and serves it alone. Another takes the first
-    parameter of all three needs, serves each of them roughly, and has a name such as ``r5``.
+    parameter of all three needs and serves each of them roughly. Tools that look alike take one parameter of each need,
+    not all of them the first, and serve nothing. With the knob ``named`` the rough tool has a name such as ``r5``.
 
     ## Action space
 
@@ -87,14 +92,17 @@ class ToolsCompactEnv(CompactEnv[RequestTask, CallOutcome]):
         config: CompactConfig = self.config
         parameters = [f"k{i}" for i in source.sample(range(PARAMETERS), NEEDS * config.arguments)]
         values = [f"v{i}" for i in source.sample(range(VALUES), len(parameters))]
-        names = [f"t{i}" for i in source.sample(range(TOOLS), NEEDS + config.others)]
+        names = [f"t{i}" for i in source.sample(range(TOOLS), NEEDS + 1 + config.alike + config.others)]
         stated = list(zip(parameters, values, strict=True))
         needs = tuple(tuple(stated[i::NEEDS]) for i in range(NEEDS))
         unused = [f"k{i}" for i in range(PARAMETERS) if f"k{i}" not in parameters]
-        takes = [tuple(name for name, _ in need) for need in needs]
+        firsts = tuple(need[0][0] for need in needs)
+        takes = [firsts, *(tuple(name for name, _ in need) for need in needs)]
+        takes += [_alike(source, needs, unused) for _ in range(config.alike)]
         takes += [tuple(source.sample(unused, config.arguments)) for _ in range(config.others)]
-        rough = (f"{ROUGH}{source.randrange(10)}", tuple(need[0][0] for need in needs))
-        tools = [rough, *zip(names, takes, strict=True)]
+        if config.named:
+            names[0] = f"{ROUGH}{source.randrange(10)}"
+        tools = list(zip(names, takes, strict=True))
         source.shuffle(tools)
         return RequestTask(needs=needs, tools=tuple(tools), rough=config.rough)
 
@@ -125,8 +133,19 @@ class ToolsCompactEnv(CompactEnv[RequestTask, CallOutcome]):
     def ways(self, task: RequestTask) -> Sequence[Words]:
         """Return the right call to each tool that serves a need."""
         stated = {name: value for need in task.needs for name, value in need}
-        return [
+        calls = [
             (tool, *(word for name in takes for word in (name, stated[name])))
             for tool, takes in task.tools
             if stated.keys() >= set(takes)
         ]
+        return [call for call in calls if any(self.evaluate(task, call).served)]
+
+
+def _alike(source: random.Random, needs: Sequence[Sequence[tuple[str, str]]], unused: Sequence[str]) -> tuple[str, ...]:
+    """Return a parameter of each need, not all of them the first; of needs with a single one, another instead."""
+    places = [source.randrange(len(need)) for need in needs]
+    takes = [need[place][0] for need, place in zip(needs, places, strict=True)]
+    if not any(places):
+        changed = source.randrange(len(needs))
+        takes[changed] = source.choice([name for name, _ in needs[changed][1:]] or unused)
+    return tuple(takes)
