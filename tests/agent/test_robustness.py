@@ -110,7 +110,9 @@ def assert_stopped_and_goes_on(done: subprocess.CompletedProcess[str], config: T
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     saved = checkpoints(config.runs_dir / "run" / "checkpoints")
     assert reason in line
-    assert line.endswith(f"make room, then continue with --resume --name run; the last good checkpoint is {saved[-1]}")
+    options = f"--resume --name run --runs-dir {config.runs_dir}"
+    assert f"make room, then continue with {options}" in line
+    assert line.endswith(f"; the last good checkpoint is {saved[-1]}")
     assert "Traceback" not in done.stderr
     for path in saved:
         check_checkpoint(path)

@@ -510,9 +510,8 @@ def test_a_full_disk_ends_the_run_in_one_line(
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     tried = config.runs_dir / "run" / "trl"
     assert reason in line
-    assert line.endswith(
-        f"make room, then continue with --resume --name run; the last good checkpoint is {tried / 'checkpoint-2'}"
-    )
+    assert f"make room, then continue with --resume --name run --runs-dir {config.runs_dir}" in line
+    assert line.endswith(f"; the last good checkpoint is {tried / 'checkpoint-2'}")
     assert "Traceback" not in done.stderr
     assert (tried / "checkpoint-3").is_dir(), "what was cut short is there, and must not be gone on from"
     trainer = train_with_trl(Job(config, resume=True, overwrite=False))
