@@ -155,6 +155,8 @@ def _warnings(trainer: Trainer) -> list[str]:
     lines = []
     if tokenizer.chat_template is None and config.model not in BUNDLED_MODELS:
         lines.append("the model has no chat template: prompts reach it as plain text")
+    if slower := trainer.policy.slower:
+        lines.append(slower)
     first_prompt = trainer.policy.encode_prompts([trainer.env.chat_prompt(trainer.env.task(0), m)])[0][0].tolist()
     unknown = first_prompt.count(tokenizer.unk_token_id) / len(first_prompt)
     if unknown > 0.1:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import toys
 from matplotlib.figure import Figure
+from transformers import MistralConfig, MistralForCausalLM
 
 from vpo_agent.command import main
 from vpo_agent.config import Job, TrainConfig
@@ -54,6 +55,27 @@ def test_objectives_may_have_the_names_of_columns_and_measures(
     assert list(tables[1]) == list(renamed(tables[0], of_tables))
 
 
+def test_a_job_says_once_that_its_model_takes_a_slower_path(
+    letters_config: MakeConfig, capsys: pytest.CaptureFixture[str], drawn: list[Figure], tmp_path: Path
+) -> None:
+    tokenizer = toys.letters_tokenizer()
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "head_dim": 8,
+    }
+    tokens = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
+    MistralForCausalLM(MistralConfig(sliding_window=6, num_key_value_heads=2, **sizes, **tokens)).save_pretrained(
+        tmp_path
+    )
+    tokenizer.save_pretrained(tmp_path)
+    train_and_report(letters_config(model=str(tmp_path), steps=1))
+    out, _ = capsys.readouterr()
+    assert out.count("slower than with other models, since some of its layers attend to a sliding window") == 1
+
+
 def test_a_job_leaves_a_run_folder_and_prints_its_table(
     letters_config: MakeConfig, capsys: pytest.CaptureFixture[str], drawn: list[Figure]
 ) -> None:
@@ -67,6 +89,7 @@ def test_a_job_leaves_a_run_folder_and_prints_its_table(
     assert "the model has no chat template: prompts reach it as plain text" in out
     assert "\nsampled by the backend native\n" in out
     assert "are unknown to the model" not in out
+    assert "slower than with other models" not in out
     assert "Writing model shards" not in err
     assert "TensorFlow" not in err
     files = {path.name for path in folder.iterdir() if path.name != LOCK_FILE}

@@ -42,8 +42,17 @@ class CachedModel:
         self.max_positions = max_positions(self.config)
         self.takes_positions = "position_ids" in inspect.signature(causal_lm.forward).parameters
         layers = {type(layer) for layer in DynamicCache(config=self.config).layers}
-        self.joins_any_time = self.takes_positions and layers == {DynamicLayer}
-        """Whether rows can join while others run; a sliding window would count the padding between their columns."""
+        self.why_not_any_time = ""
+        """Why rows cannot join while others run, as the rest of a sentence; empty if they can."""
+        if not self.takes_positions:
+            self.why_not_any_time = "it takes no positions of tokens"
+        elif DynamicSlidingWindowLayer in layers:
+            # The window would count the padding between the columns of the rows.
+            self.why_not_any_time = "some of its layers attend to a sliding window"
+        elif layers != {DynamicLayer}:
+            self.why_not_any_time = "some of its layers remember tokens by something else than attention"
+        self.joins_any_time = not self.why_not_any_time
+        """Whether rows can join while others run."""
         self.is_known = self.takes_positions and layers <= {DynamicLayer, DynamicSlidingWindowLayer}
         """Whether nothing but attention, of known kinds, remembers tokens."""
         self.takes_masks = False

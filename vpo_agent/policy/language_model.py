@@ -99,7 +99,9 @@ class LMPolicy(Sampler):
         """Tokens that end a response, from the tokenizer, the model's generation settings and the chat template."""
         self._closing_tags: dict[str, ClosingTag] = {}
         self._body, self._logit_transform = self._find_body()
-        self.packs = self._can_pack()
+        self.why_slower = self._try_packing()
+        """Why updates or sampling take a slower path than they could, as the rest of a sentence; empty if none does."""
+        self.packs = not self.why_slower
         """Whether log-probabilities are computed without padding, see `vpo_agent.policy.packing`."""
         # A model that supports packing also accepts 4-D masks.
         self.cached_model.takes_masks = self.packs
@@ -108,6 +110,10 @@ class LMPolicy(Sampler):
         """Whether rows share the keys and values of their prompts, see `vpo_agent.policy.row_cache`."""
         self.replays = self.packs and self.device.type == "cuda" and self._decodes_alike(GraphRowCache, RowCache)
         """Whether decoding steps are recorded and replayed, see `vpo_agent.policy.graph_row_cache`."""
+        if self.packs and self.device.type == "cpu" and not self.shares_prompts:
+            self.why_slower = "it samples other tokens from a shared prompt than from a copy of its own"
+        elif self.packs and self.device.type == "cuda" and not self.replays:
+            self.why_slower = "its decoding steps cannot be recorded and replayed"
 
     @classmethod
     def from_pretrained(
@@ -160,6 +166,17 @@ class LMPolicy(Sampler):
             for weight in model.parameters() if place.type == "cpu" else ():
                 weight.data = weight.data.clone()
         return cls(model, tokenizer, gradient_checkpointing=gradient_checkpointing, thinking=thinking, date=date)
+
+    @property
+    def slower(self) -> str:
+        """A sentence if sampling or updates take a slower path than with other models, with the reason; else empty."""
+        if not self.why_slower:
+            return ""
+        what = "sampling is" if self.packs else "updates and sampling, which read a prompt again for each rollout, are"
+        return (
+            f"{what} slower than with other models, since {self.why_slower}: models with full attention in all layers, "
+            f"such as Qwen3 and Llama 3, take the fast path, and this is a {self.causal_lm.config.model_type}"
+        )
 
     @property
     def dtype(self) -> torch.dtype:
@@ -325,14 +342,19 @@ class LMPolicy(Sampler):
         # indexing would add up their gradients in a nondeterministic order.
         return states[0].index_select(0, batch.predicts)
 
-    def _can_pack(self) -> bool:
-        """Whether packed batches give the same states as separate ones; tested, because model families differ."""
+    def _try_packing(self) -> str:
+        """Return why packed batches do not give the states of separate ones; tested, because model families differ.
+
+        Where they do, nothing is returned, and the model has the attention for them.
+        """
         before = self.causal_lm.config._attn_implementation
         if before == ATTENTION:  # by an earlier policy of this model
             before = "sdpa"
             self.causal_lm.set_attn_implementation(before)
-        if before != "sdpa" or not self.cached_model.joins_any_time:
-            return False
+        if before != "sdpa":
+            return f"its attention is {before!r}, and 'sdpa' alone takes packed batches"
+        if self.cached_model.why_not_any_time:
+            return self.cached_model.why_not_any_time
         rows = self._trial_rows(4, 2, 5, 2, 1, 4)
         zeros = [[0.0] * len(row) for row in rows]
         trial = Samples.of(self.cached_model.pad(rows[:2]), rows[2:], zeros[2:], [False] * 4, 1.0, [""] * 4)
@@ -342,7 +364,7 @@ class LMPolicy(Sampler):
             packs = _agree(lambda: (self._states_packed(trial), expected))
             if not packs:
                 self.causal_lm.set_attn_implementation(before)
-        return packs
+        return "" if packs else "packed batches give it other states than separate sequences"
 
     @torch.no_grad()
     def _decodes_alike(self, *kinds: type[RowCache] | None) -> bool:

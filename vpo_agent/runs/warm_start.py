@@ -77,6 +77,8 @@ class WarmStartTraining(Training):
             self._changed_inputs = check_inputs(out, self._inputs, owner, accept=accept_changes)
         env.check_scorers()
         policy = self._load(env, checkpoint, device, gradient_checkpointing)
+        if policy.slower:
+            print(policy.slower)
         self.plan = None if has_words(policy) else _plan(policy, env, recipe, gradient_checkpointing)
         """How it fits into the memory of a GPU; ``None`` on a CPU."""
         settings = {"steps", "batch", "responses", "answers", "learning_rate", "seed"}

@@ -83,8 +83,29 @@ def test_a_model_with_another_attention_is_computed_row_by_row(family: str) -> N
         policy = make_policy(family)
     samples = sample(policy)
     assert not policy.packs
+    reason = "its attention is 'eager'" if family == "gemma2" else "some of its layers attend to a sliding window"
+    assert "updates and sampling, which read a prompt again for each rollout, are slower" in policy.slower
+    assert f"since {reason}" in policy.slower
+    assert policy.slower.endswith(f"and this is a {family}")
     assert policy.model.config._attn_implementation != ATTENTION
     assert_gradient_is_that_of_plain_sequences(policy, samples)
+
+
+def test_what_takes_a_slower_path_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = make_policy("qwen3")
+    assert (policy.packs, policy.shares_prompts, policy.slower) == (True, True, "")
+    policy.model.set_attn_implementation("eager")
+    eager = LMPolicy(policy.model, policy.tokenizer)
+    assert not eager.packs
+    assert "since its attention is 'eager', and 'sdpa' alone takes packed batches" in eager.slower
+    policy.model.set_attn_implementation("sdpa")
+    monkeypatch.setattr(LMPolicy, "_decodes_alike", lambda *_: False)
+    unshared = LMPolicy(policy.model, policy.tokenizer)
+    assert unshared.packs
+    assert unshared.slower.startswith("sampling is slower than with other models, since it samples other tokens from")
+    monkeypatch.setattr(LMPolicy, "_states_packed", lambda self, samples: self._states_unpacked(samples).new_zeros(1))
+    other = LMPolicy(policy.model, policy.tokenizer)
+    assert "since packed batches give it other states than separate sequences" in other.slower
 
 
 def test_lora_trains_adapters_alone_with_the_gradient_of_separate_sequences(bpe_model: Path) -> None:
