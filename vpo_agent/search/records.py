@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from envs_data.parsing import parse_json, reason_of
+from envs_data.parsing import parse_json, read_text, reason_of
 from vpo_agent.measure.metrics import best_at_k
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.runs.checkpoints import write_text_atomically
@@ -189,9 +189,9 @@ def read_log(path: Path) -> dict[int, InstanceSearch]:
 
     A last line that was cut off when the search stopped is removed from the file.
     """
-    if not path.is_file():
+    if not path.exists():
         return {}
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = read_text(path).splitlines(keepends=True)
     whole = [line for line in lines if line.endswith("\n")]
     if len(whole) < len(lines):
         write_text_atomically(path, "".join(whole))

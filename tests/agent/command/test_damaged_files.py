@@ -178,6 +178,8 @@ def test_a_log_of_a_search_that_is_damaged_is_named(tmp_path: Path) -> None:
         file.write_text(text + "\n")
         with pytest.raises(ValueError, match=r"log\.jsonl.*: delete the file to search again"):
             read_log(file)
+    with pytest.raises(ValueError, match=r"cannot read .*: Is a directory"):
+        read_log(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["..", ".", ".hidden", "a/b", "", "../x"])
