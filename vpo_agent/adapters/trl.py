@@ -25,10 +25,11 @@ from vpo_agent.estimators.losses import token_weights
 from vpo_agent.measure.measures import free_name
 from vpo_agent.measure.metrics import diversity
 from vpo_agent.policy.chat import ChatFormat
+from vpo_agent.policy.language_model import LMPolicy
 from vpo_envs import Status
 from vpo_envs.common.libraries import check_package
 from vpo_envs.common.thoughts import find_thoughts
-from vpo_envs.core import AnyEnv
+from vpo_envs.core import AnyEnv, turns_of
 from vpo_envs.text import answer_tags, as_messages, as_text, end_tags
 
 # The extra allows only releases whose reward path is tested.
@@ -40,6 +41,17 @@ from datasets import Dataset  # noqa: E402
 
 MEAN_TOLERANCE = 1e-5
 """Largest absolute group mean of the advantages, which TRL subtracts."""
+
+
+class Written(NamedTuple):
+    """What a model wrote in one response."""
+
+    text: str
+    """With the replies of the environment in it."""
+    tokens: int
+    """Without those of the replies."""
+    is_cut: bool
+    """Whether it was not finished."""
 
 
 class ScoredResponse(NamedTuple):
@@ -115,6 +127,9 @@ class TRLAdapter:
         """Names of the reward functions."""
         self.truncated = 0.0
         """Share of this process's last responses that ran into the length limit, or ended inside their thoughts."""
+        self.inputs: list[dict[str, Any]] = []
+        """Rows of the data set that are being sampled for."""
+        self._policy: LMPolicy | None = None
         self.scored: NDArray[np.float64] | None = None
         """Values of the reward functions for the B responses of this process, (B, 3 + d); NaN stands for ``None``."""
         for m in self.num_answers:
@@ -206,6 +221,10 @@ class TRLAdapter:
         adapter = self
 
         class AdaptedTrainer(GRPOTrainer):
+            def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> Any:
+                adapter.inputs = inputs
+                return super()._generate_and_score_completions(inputs)
+
             def _tokenize_prompts(self, prompts: list[Any]) -> tuple[list[list[int]], None, dict[str, Any]]:
                 return adapter.chat.encode(prompts), None, {}
 
@@ -231,6 +250,42 @@ class TRLAdapter:
             model.generation_config = generation_config_of_training
             vars(model.config).update(config_of_training)
 
+    def sample_turns(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
+        """Sample responses in which the environment replies; it is the ``rollout_func`` of TRL's trainer.
+
+        Replies are marked in ``env_mask``, so TRL trains and counts what the model wrote alone. Each process samples by
+        the built-in loop, with the weights of its own model, which must be whole.
+        """
+        training = trainer.model.training
+        if self._policy is None:
+            model = trainer.accelerator.unwrap_model(trainer.model)
+            self._policy = LMPolicy(model, self.tokenizer, thinking=self.chat.thinking, date=self.chat.date)
+        tasks = [self.env.task_type.model_validate_json(row["task"]) for row in self.inputs]
+        numbers = [row["num_answers"] for row in self.inputs]
+        texts = [self.env.prompt(task, m) for task, m in zip(tasks, numbers, strict=True)]
+        samples = self._policy.sample(
+            texts,
+            rollouts=1,
+            num_answers=numbers,
+            max_new_tokens=trainer.max_completion_length,
+            temperature=trainer.temperature,
+            seed=[trainer.args.seed, trainer.state.global_step, PartialState().process_index],
+            turns=turns_of(self.env, tasks),
+        )
+        trainer.model.train(training)
+
+        def rows(values: Tensor, mask: Tensor) -> list[list[Any]]:
+            return [row[seen].tolist() for row, seen in zip(values, mask, strict=True)]
+
+        written = zip(samples.texts, samples.tokens.tolist(), samples.truncated.tolist(), strict=True)
+        return {
+            "prompt_ids": rows(samples.prompt_ids, samples.prompt_mask),
+            "completion_ids": rows(samples.ids, samples.mask),
+            "logprobs": rows(samples.log_probs, samples.mask),
+            "env_mask": rows(samples.trained.int(), samples.mask),
+            "response": [Written(*response) for response in written],
+        }
+
     # Scores --------------------------------------------------------------------------------------------------------
 
     def score(
@@ -240,6 +295,7 @@ class TRLAdapter:
         rows: list[int],
         step: int,
         num_answers: list[int] | None = None,
+        written: list[Written] | None = None,
     ) -> None:
         """Score the responses of this process together with those of all others, into :attr:`scored`.
 
@@ -249,29 +305,32 @@ class TRLAdapter:
             rows: The row of the data set that each response belongs to; the responses of a group are adjacent.
             step: Training step, which keys the weights.
             num_answers: The number of answers that each response was asked for; that of the environment by default.
+            written: What was written in each response, where the environment replies.
 
         Raises:
             ValueError: The batch splits a group of rollouts.
         """
         numbers = num_answers or [self.num_answers[0]] * len(tasks)
-        responses: list[ScoredResponse] = gather_object(self._score_responses(completion_ids, tasks, rows, numbers))
+        written = written or [
+            Written(text, len(tokens), self._is_cut(tokens, text, m))
+            for tokens, text, m in zip(completion_ids, self.chat.read(completion_ids), numbers, strict=True)
+        ]
+        self.truncated = sum(response.is_cut for response in written) / len(written)
+        responses: list[ScoredResponse] = gather_object(self._score_responses(written, tasks, rows, numbers))
         columns = self._columns(responses, step)
         first = PartialState().process_index * len(rows)
         self.scored = columns[first : first + len(rows)]
 
     def _score_responses(
-        self, completion_ids: list[list[int]], tasks: list[str], rows: list[int], num_answers: list[int]
+        self, written: list[Written], tasks: list[str], rows: list[int], num_answers: list[int]
     ) -> list[ScoredResponse]:
         """Score the responses of this process; the environment scores those to one number of answers together."""
         task_of = {text: self.env.task_type.model_validate_json(text) for text in set(tasks)}
-        texts = self.chat.read(completion_ids)
-        cut = [self._is_cut(*response) for response in zip(completion_ids, texts, num_answers, strict=True)]
-        self.truncated = sum(cut) / len(cut)
         scored: dict[int, ScoredResponse] = {}
         for m in set(num_answers):
             indices = [index for index, number in enumerate(num_answers) if number == m]
             batch = self.env.score_batch(
-                [task_of[tasks[index]] for index in indices], [texts[index] for index in indices], m
+                [task_of[tasks[index]] for index in indices], [written[index].text for index in indices], m
             )
             valid = (batch.status != Status.INVALID).all(axis=1)
             for position, index in enumerate(indices):
@@ -279,7 +338,7 @@ class TRLAdapter:
                     row=rows[index],
                     task=tasks[index],
                     num_answers=m,
-                    tokens=len(completion_ids[index]),
+                    tokens=written[index].tokens,
                     rewards=batch.rewards[position],
                     valid=bool(valid[position]),
                 )
@@ -372,13 +431,14 @@ class AdapterReward:
         row: list[int],
         trainer_state: Any,
         num_answers: list[int] | None = None,
+        response: list[Written] | None = None,
         log_metric: Callable[[str, float], None] | None = None,
         **_: Any,
     ) -> list[float | None]:
         """Return the value of each response of this process; ``None`` if its scorer failed."""
         if self._column == 0:
             step = trainer_state.global_step // self.adapter.updates_per_step
-            self.adapter.score(completion_ids, task, row, step, num_answers)
+            self.adapter.score(completion_ids, task, row, step, num_answers, response)
             if log_metric is not None:
                 log_metric("truncated", self.adapter.truncated)
         assert self.adapter.scored is not None

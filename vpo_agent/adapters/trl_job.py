@@ -141,8 +141,8 @@ def make_adapter(config: TrainConfig, tokenizer: Any) -> TRLAdapter:
     from vpo_agent.rollouts.collect import make_text_env
 
     env = make_text_env(config.env, **config.train_kwargs, num_answers=config.max_answers, split="train")
-    if env.turn_tags:
-        raise ValueError(f"TRL cannot train {config.env}, which replies to calls: use the built-in trainer")
+    if env.turn_tags and config.backend == "vllm":
+        raise ValueError(f"inside TRL, {config.env}, which replies to calls, is sampled with backend native alone")
     names = ("method", "method_options", "rollouts_per_prompt", *SETTINGS)
     settings = {name: getattr(config, name) for name in names}
     updates = updates_per_step(config)
@@ -267,6 +267,7 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
                     **changes,
                 }
             ),
+            rollout_func=adapter.sample_turns if adapter.env.turn_tags else None,
             callbacks=[] if writer is None else [_log_callback(writer, updates)],
             peft_config=peft,
         )
