@@ -406,9 +406,9 @@ def test_rates_rows_and_weights_are_those_of_the_built_in_steps(
     keys: list[int] = []
     score = TRLAdapter.score
 
-    def watched(self: Any, ids: Any, tasks: Any, rows: Any, step: int, num_answers: Any) -> None:
+    def watched(self: Any, ids: Any, tasks: Any, rows: Any, step: int, *others: Any) -> None:
         keys.append(step)
-        score(self, ids, tasks, rows, step, num_answers)
+        score(self, ids, tasks, rows, step, *others)
 
     monkeypatch.setattr(TRLAdapter, "score", watched)
     config = letters_config(
@@ -488,10 +488,10 @@ from vpo_agent.presets import TASKS
 from vpo_agent.config import TrainConfig
 
 score = TRLAdapter.score
-def filling(self, ids, tasks, rows, step, num_answers):
+def filling(self, ids, tasks, rows, step, *others):
     if step == 2:
         resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
-    return score(self, ids, tasks, rows, step, num_answers)
+    return score(self, ids, tasks, rows, step, *others)
 TRLAdapter.score = filling
 run_script(lambda: train_with_trl(Job(TrainConfig.model_validate_json({config!r}), resume=False, overwrite=False)))
 """
