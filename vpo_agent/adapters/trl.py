@@ -188,7 +188,7 @@ class TRLAdapter:
         string, see :meth:`vllm_settings`. What the trainer of :meth:`trainer_type` saves has the model's own ends.
         """
         special = {name: value for name, value in vars(model.config).items() if name.endswith("_token_id")}
-        self._own_settings = (model, deepcopy(model.generation_config), special)
+        self._own_settings = (model, deepcopy(model.generation_config), special, self.tokenizer.pad_token)
         tags = [] if self.chat.thinks else end_tags(self.num_answers)
         ending_ids = {*(closing_token(self.tokenizer, tag) for tag in tags), self.chat.turn_end_id} - {None}
         if ending_ids:
@@ -236,17 +236,20 @@ class TRLAdapter:
 
     @contextmanager
     def own_settings(self) -> Iterator[None]:
-        """Give the model of :meth:`end_at_last_answer` its own settings for as long as the block runs."""
+        """Give the model of :meth:`end_at_last_answer`, and its tokenizer, their own settings while the block runs."""
         if not self._own_settings:
             yield
             return
-        model, generation_config, special = self._own_settings
+        model, generation_config, special, pad_token = self._own_settings
         generation_config_of_training, config_of_training = model.generation_config, dict(vars(model.config))
+        pad_token_of_training = self.tokenizer.pad_token
         try:
+            self.tokenizer.pad_token = pad_token
             model.generation_config = generation_config
             vars(model.config).update(special)
             yield
         finally:
+            self.tokenizer.pad_token = pad_token_of_training
             model.generation_config = generation_config_of_training
             vars(model.config).update(config_of_training)
 

@@ -66,13 +66,13 @@ class LMPolicy(Sampler):
         self.model.eval()
         fit_threads(self.model)
         self.tokenizer: Any = tokenizer
-        if self.tokenizer.pad_token_id is None:
-            if self.tokenizer.eos_token_id is None:
-                raise ValueError(
-                    f"the tokenizer of {tokenizer.name_or_path!r} has neither a pad nor an end-of-sequence token: "
-                    "set tokenizer.pad_token or tokenizer.eos_token and save it again"
-                )
-            self.tokenizer.pad_token = self.tokenizer.eos_token
+        # The tokenizer itself is not given a pad token, since it is saved with the model.
+        pad = self.tokenizer.eos_token_id if self.tokenizer.pad_token_id is None else self.tokenizer.pad_token_id
+        if pad is None:
+            raise ValueError(
+                f"the tokenizer of {tokenizer.name_or_path!r} has neither a pad nor an end-of-sequence token: "
+                "set tokenizer.pad_token or tokenizer.eos_token and save it again"
+            )
         self.causal_lm: Any = self.model.get_base_model() if hasattr(model, "get_base_model") else self.model
         """The Hugging Face model itself; of a PEFT model the one whose layers hold the adapters."""
         if gradient_checkpointing:
@@ -81,7 +81,7 @@ class LMPolicy(Sampler):
         """The device that holds the weights."""
         self.vocabulary: int = self.causal_lm.get_input_embeddings().weight.shape[0]
         # Masked positions may hold any token that the embedding has; a pad token added later is often beyond its end.
-        filler = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id < self.vocabulary else 0
+        filler = pad if pad < self.vocabulary else 0
         self.cached_model = CachedModel(self.causal_lm, filler)
         """The model as decoding uses it."""
         if not self.cached_model.is_known and not self._decodes_alike(RowCache, None):

@@ -258,8 +258,11 @@ def test_where_responses_begin_with_thoughts_no_tag_ends_them() -> None:
         assert model.generation_config.eos_token_id == sorted(tokenizer.convert_tokens_to_ids(expected))
         assert adapter.vllm_settings()["stop"] == list(ends)
         assert adapter.required_settings()["chat_template_kwargs"]["enable_thinking"] == thinking
+        tokenizer.pad_token = tokenizer.eos_token  # as TRL does where there is none
         with adapter.own_settings():
             assert model.generation_config.eos_token_id == tokenizer.eos_token_id
+            assert tokenizer.pad_token == "<pad>"
+        assert tokenizer.pad_token == tokenizer.eos_token
         assert model.generation_config.eos_token_id != tokenizer.eos_token_id
 
 

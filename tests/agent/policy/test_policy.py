@@ -12,6 +12,7 @@ import torch
 import toys
 from torch import Tensor
 from toys import make_policy
+from transformers import AutoTokenizer
 
 from vpo_agent.policy import loading
 from vpo_agent.policy.language_model import LMPolicy
@@ -190,6 +191,14 @@ def test_responses_of_a_model_with_more_logits_than_tokens_are_decoded() -> None
     samples = sample(policy)
     assert (samples.ids >= len(tokenizer)).any()
     assert len(samples.texts) == len(PROMPTS) * ROLLOUTS
+
+
+def test_a_tokenizer_without_a_pad_token_is_saved_without_one(tmp_path: Path) -> None:
+    tokenizer = toys.bpe_tokenizer(pad=None)
+    policy = LMPolicy(toys.tiny_model("llama", tokenizer), tokenizer)
+    toys.check_log_probs(policy, sample(policy))
+    policy.save(tmp_path)
+    assert AutoTokenizer.from_pretrained(tmp_path).pad_token is None
 
 
 def test_a_pad_token_beyond_the_embedding_does_no_harm() -> None:
