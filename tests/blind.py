@@ -48,8 +48,13 @@ def expressions(training: Sequence[Any], env: Any) -> Rules:
 
 
 def programs(training: Sequence[Any], env: Any) -> Rules:
-    """The customers' common steps, alone and with one more."""
-    return lambda task: [" ".join((*task.common, *more)) for more in [(), *((step,) for step in LISTS)]]
+    """The customers' common steps, alone and with one more, where a line states them; else programs of other tasks."""
+    if env.config.named:
+        return lambda task: [" ".join((*task.common, *more)) for more in [(), *((step,) for step in LISTS)]]
+    short = [steps for count in (1, 2) for steps in itertools.product(LISTS, repeat=count)]
+    wanted = [program for task in training for program in (*task.programs, task.common)]
+    known = [" ".join(steps) for steps in dict.fromkeys([*short, *wanted])]
+    return lambda task: known
 
 
 def fixed_programs(training: Sequence[Any], env: Any) -> Rules:
@@ -344,7 +349,8 @@ ROWS = [
     *(Row("vpo/Tools-v0", {"preset": preset}, "names and descriptions", calls_by_type) for preset in PRESETS[:2]),
     Row("vpo/Tools-v0", {"preset": "compact"}, "which parameters a tool takes", calls_by_shape, 300),
     Row("vpo/Tools-v0", NAMED, "which parameters a tool takes", calls_by_shape, 300),
-    Row("vpo/Code-v0", {"preset": "compact"}, "the customers' lines", programs, 60),
+    Row("vpo/Code-v0", {"preset": "compact"}, "the customers' lines", programs, 200),
+    Row("vpo/Code-v0", NAMED, "the customers' lines", programs, 100),
     Row("vpo/Programs-v0", {"preset": "compact"}, "the examples", fixed_programs, 200),
     Row("vpo/Programs-v0", {"preset": "compact", "difficulty": PARTS}, "the examples", fixed_programs, 200),
 ]

@@ -83,7 +83,7 @@ TRACKS: dict[str, tuple[BenchTask, ...]] = {
         _compact("countdown", "Countdown", 32, 0.2520, 0.5209, "countdown"),
         _compact("musique", "MuSiQue", 20, 0.4778, 0.6111, "musique"),
         _compact("tools", "Tools", 32, 0.5455, 0.6111, "tools"),
-        _compact("code", "Code", 20, 0.7525, 0.6113, "code"),
+        _compact("code", "Code", 20, 0.1866, 0.6141, "code"),
         _compact("programs", "Programs", 24, 0.0869, 1.0000, "programs", difficulty={"decisive": False}),
         _compact("parts", "Programs", 24, 0.3547, 1.0000, "programs", difficulty=PARTS),
     ),

@@ -36,7 +36,7 @@ WISHES = {
 }
 """How the prompt asks for each step."""
 ALWAYS = ("reverse", "double", "negate", "increment", "rotate")
-"""Steps that change nearly every list: what all customers want."""
+"""Steps that change nearly every list: what all customers want where it is named."""
 SOMETIMES = tuple(step for step in LISTS if step not in ALWAYS)
 """Steps that leave some lists as they are: what a single customer wants."""
 MAX_COMMON = 3
@@ -57,6 +57,7 @@ class CompactConfig(Frozen):
     )
     tests: int = Field(5, ge=1, le=16, description="tests of each customer")
     shared: int = Field(2, ge=0, description="tests of each customer that the common steps alone pass")
+    named: bool = Field(False, description="state what all customers want in a line of its own, which can be copied")
 
     @model_validator(mode="after")
     def _shares_some(self) -> CompactConfig:
@@ -77,22 +78,31 @@ class SuiteTask(Task):
     """What three customers want of a program, and their tests."""
 
     common: tuple[str, ...]
-    """Steps that all of them want first."""
+    """Steps that all of them want, in this order."""
     own: tuple[str, ...]
-    """The step that each wants next."""
+    """One step more that each of them wants."""
+    places: tuple[int, ...]
+    """How many of the common steps come before the own one of each."""
     inputs: tuple[tuple[List, ...], ...]
-    """The inputs of each customer's tests; the expected output is that of the common steps and the own one."""
+    """The inputs of each customer's tests; the expected output is that of the customer's program."""
+    named: bool = False
+    """Whether the prompt says what all of them want in a line of its own."""
 
     @property
     def canonical(self) -> str:
         """What the programs do, whatever the order of the customers."""
-        return behaviour(self.common, self.own)
+        return behaviour(self.common, self.programs)
+
+    @property
+    def programs(self) -> tuple[Words, ...]:
+        """The program that each customer wants."""
+        return programs_of(self.common, self.own, self.places)
 
     @cached_property
     def tests(self) -> tuple[tuple[int, List, List], ...]:
         """Customer, input and expected output of each test, customer by customer."""
         return tuple(
-            (customer, values, run(LISTS, (*self.common, self.own[customer]), values))
+            (customer, values, run(LISTS, self.programs[customer], values))
             for customer, inputs in enumerate(self.inputs)
             for values in inputs
         )
@@ -105,10 +115,15 @@ class SuiteOutcome(NamedTuple):
     """Share of each customer's tests that it passes."""
 
 
-def behaviour(common: Sequence[str], wishes: Sequence[str]) -> str:
-    """Return what the common steps, and then each customer's step in any order, make of the probes."""
+def programs_of(common: Words, own: Words, places: Sequence[int]) -> tuple[Words, ...]:
+    """Return the common steps with each customer's own step at its place."""
+    return tuple((*common[:place], step, *common[place:]) for step, place in zip(own, places, strict=True))
+
+
+def behaviour(common: Words, programs: Sequence[Words]) -> str:
+    """Return what the common steps, and then each customer's program in any order, make of the probes."""
     shared = [run(LISTS, common, probe) for probe in PROBES]
-    return f"{shared} {sorted([LISTS[step].run(values) for values in shared] for step in wishes)}"
+    return f"{shared} {sorted([run(LISTS, program, probe) for probe in PROBES] for program in programs)}"
 
 
 class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
@@ -116,9 +131,11 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
 
     ## Description
 
-    The prompt states what all customers want, such as ``all backwards twice``, and what each wants beyond that, such as
-    ``a ascending``. Each customer tests programs on lists of integers. In some of the tests the own wish makes no
-    difference, so that a program without it passes; in the others no other customer's program does.
+    The prompt states what each customer wants, such as ``a backwards ascending twice``. All of them want the same steps
+    in the same order, and each one step more, anywhere among them. Each customer tests programs on lists of integers.
+    In some of the tests the own wish makes no difference, so that the common steps alone pass; in the others no other
+    customer's program does. With the knob ``named`` the prompt states the common steps in a line of their own, ``all
+    backwards twice``, then what each wants after them, such as ``a ascending``.
 
     ## Action space
 
@@ -144,19 +161,30 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
     def draw(self, source: random.Random) -> SuiteTask | None:
         """Draw a specification, and the tests."""
         config = self.config
-        low, high = config.common
-        common = tuple(source.sample(ALWAYS, source.randint(low, high)))
-        wishes = tuple(source.sample(SOMETIMES, len(CUSTOMERS)))
-        if split_of_content(behaviour(common, wishes)) != self.split:
+        count = source.randint(*config.common)
+        if config.named:
+            common = tuple(source.sample(ALWAYS, count))
+            own = tuple(source.sample(SOMETIMES, len(CUSTOMERS)))
+            places = [count] * len(CUSTOMERS)
+        else:
+            own = tuple(source.sample(SOMETIMES, len(CUSTOMERS)))
+            common = tuple(source.sample([step for step in LISTS if step not in own], count))
+            places = [source.randint(0, count) for _ in CUSTOMERS]
+        programs = programs_of(common, own, places)
+        if split_of_content(behaviour(common, programs)) != self.split:
             return None
-        inputs = [_draw_inputs(source, config, common, wishes, customer) for customer in range(len(CUSTOMERS))]
-        return SuiteTask(common=common, own=wishes, inputs=tuple(inputs)) if all(inputs) else None
+        inputs = [_draw_inputs(source, config, common, programs, customer) for customer in range(len(CUSTOMERS))]
+        if not all(inputs):
+            return None
+        return SuiteTask(common=common, own=own, places=tuple(places), inputs=tuple(inputs), named=config.named)
 
     def prompt(self, task: SuiteTask, num_answers: int) -> str:
-        """Return what all customers want, and what each wants."""
-        wishes = [" ".join(("all", *(WISHES[step] for step in task.common)))]
-        wishes += [f"{name} {WISHES[step]}" for name, step in zip(CUSTOMERS, task.own, strict=True)]
-        return "\n".join([*wishes, f"answers {num_answers}"])
+        """Return what each customer wants; where it is named, what all want and what each wants beyond that."""
+        wishes = [("all", *task.common)] if task.named else []
+        wanted = [(step,) for step in task.own] if task.named else task.programs
+        wishes += [(name, *steps) for name, steps in zip(CUSTOMERS, wanted, strict=True)]
+        lines = [" ".join((name, *(WISHES[step] for step in steps))) for name, *steps in wishes]
+        return "\n".join([*lines, f"answers {num_answers}"])
 
     def parse(self, text: str) -> Words:
         """Read a program."""
@@ -188,7 +216,7 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
 
     def ways(self, task: SuiteTask) -> Sequence[Words]:
         """Return the program of each customer, and the one that does what all want."""
-        return *((*task.common, step) for step in task.own), task.common
+        return *task.programs, task.common
 
 
 def _outcome(task: SuiteTask, outputs: Sequence[List]) -> SuiteOutcome:
@@ -200,14 +228,14 @@ def _outcome(task: SuiteTask, outputs: Sequence[List]) -> SuiteOutcome:
 
 
 def _draw_inputs(
-    source: random.Random, config: CompactConfig, common: Words, wishes: Words, customer: int
+    source: random.Random, config: CompactConfig, common: Words, programs: Sequence[Words], customer: int
 ) -> tuple[List, ...]:
     """Return inputs that only the customer's program gets right, but for ``shared`` of them, where the common one does.
 
     Nothing is returned where too few are found.
     """
-    step = LISTS[wishes[customer]].run
-    others = [LISTS[wish].run for number, wish in enumerate(wishes) if number != customer]
+    program = programs[customer]
+    others = [other for number, other in enumerate(programs) if number != customer]
     need = {True: config.shared, False: config.tests - config.shared}
     # By whether the common steps alone are right.
     inputs: dict[bool, list[List]] = {True: [], False: []}
@@ -215,16 +243,12 @@ def _draw_inputs(
         values = tuple(source.choices(NUMBERS, k=source.randint(1, MAX_INPUT)))
         if source.random() < 0.5:
             values = tuple(source.choices(values, k=len(values)))
-        start = run(LISTS, common, values)
-        result = step(start)
-        common_is_right = start == result
+        result = run(LISTS, program, values)
+        common_is_right = run(LISTS, common, values) == result
         if len(inputs[common_is_right]) == need[common_is_right]:
             continue
-        # No program for another customer, or for two of them, may be right as well.
-        changed = [other(start) for other in others]
-        rivals = changed + [other(result) for other in others] + [step(output) for output in changed]
-        rivals += [other(output) for other, output in zip(others, reversed(changed), strict=True)]
-        if result not in rivals:
+        # No program for another customer may be right as well, and many programs leave nothing.
+        if result and all(run(LISTS, other, values) != result for other in others):
             inputs[common_is_right].append(values)
             if all(len(inputs[kind]) == need[kind] for kind in need):
                 shuffled = inputs[True] + inputs[False]
