@@ -94,7 +94,7 @@ TRACKS: dict[str, tuple[BenchTask, ...]] = {
         _natural("maze", "Maze", "conflict", 0.0992, 0.8173),
         _natural("countdown", "Countdown", "paper", 0.1449, 0.5107),
         _natural("countdown-conflict", "Countdown", "conflict", 0.4576, 0.5517),
-        _natural("gsm8k", "GSM8K", "paper", 0.5200, 0.8803),
+        _natural("gsm8k", "GSM8K", "paper", 0.2263, 0.8996),
         _natural("personas", "Personas", "paper", 0.3240, 1.0000),
     ),
 }

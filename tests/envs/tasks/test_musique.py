@@ -206,7 +206,7 @@ def test_a_generated_row_has_the_published_schema(preset: str) -> None:
     for task in tasks_of(preset)[:30]:
         row = json.loads(json.dumps(write_published(task)))
         again = read_published(row)
-        assert again.model_copy(update={"max_citations": task.max_citations}) == task
+        assert again.model_copy(update={"max_citations": task.max_citations, "exact": True}) == task
         assert sum(paragraph["is_supporting"] for paragraph in row["paragraphs"]) == len(task.hops)
         assert MuSiQueTask.model_validate_json(task.model_dump_json()) == task
 
@@ -310,6 +310,18 @@ def test_the_front_follows_other_monotone_objectives_and_refuses_the_rest() -> N
         Lavish().front(task)
     with pytest.raises(UnknownFront, match=r"Blind overrides (evaluate|feasible), so"):
         Blind().front(task)
+
+
+def test_two_names_earn_nothing_where_the_answer_must_be_exact() -> None:
+    env = MuSiQueEnv(preset="conflict")
+    task = env.task(0)
+    cited, right = task.support[: task.max_citations], task.answers[0]
+    answers = [write_answer(cited, name) for name in (right, f"the {right}!", f"{right} {task.hops[0].answer}")]
+    outcomes = [env.evaluate(task, env.parse(answer)) for answer in answers]
+    assert [outcome.answer_f1 for outcome in outcomes] == [1, 1, 0]
+    loose = task.model_copy(update={"exact": False})
+    assert 0 < env.evaluate(loose, env.parse(answers[2])).answer_f1 < 1
+    assert env.prompt(loose, 1) != env.prompt(task, 1)
 
 
 def test_demonstrations_are_good_and_imperfect() -> None:

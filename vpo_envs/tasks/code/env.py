@@ -150,8 +150,11 @@ class CodeEnv(TaskEnv[CodeTask, str, CodeOutcome]):
         "test_list": ["assert add(1, 2) == 3", "assert add(0, 0) == 0"],
     }
     read_row = staticmethod(read_code_row)
-    prompt = staticmethod(code_prompt)
     parse = staticmethod(read_source)
+
+    def prompt(self, task: CodeTask, num_answers: int) -> str:
+        """Return the statement, its examples, and the form of the answers."""
+        return code_prompt(task, num_answers, constant_earns=bool(self.rows))
 
     def evaluate(self, task: CodeTask, answer: str) -> CodeOutcome:
         """Run the program on every test."""

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from envs_data.parsing import parse_json
 from vpo_envs.core import Task, Unparsable
 from vpo_envs.sandbox import Claim, Close, Kind, Limits, Program, RunResult, Tier, run_program, same_output
+from vpo_envs.tasks.generation import worded
 from vpo_envs.text import answer_tags
 
 MAX_TESTS = 16
@@ -122,20 +123,100 @@ MARK = re.compile(r"[^ \t]")
 LINE_END = re.compile(r"\r\n?")
 
 
-def code_prompt(task: CodeTask, num_answers: int) -> str:
-    """Return the statement, its examples, and the form of the answers."""
+class Wording(NamedTuple):
+    """One way to put the form of answers into words."""
+
+    program: str
+    function: str
+    """With the name of the ``{entry}``."""
+    definitions: str
+    start: str
+    one: str
+    """With the first ``{tag}``."""
+    several: str
+    """With the ``{count}`` of attempts and their ``{tags}``."""
+    readings: str
+    scored: str
+    constant: str
+    """That a program does not score which always gives one result."""
+
+
+WORDINGS = (
+    Wording(
+        "Write a complete Python program that reads standard input and writes standard output.",
+        "Write Python code that defines `{entry}`; it is called with the arguments of each test.",
+        "Write Python code that defines what the statement asks for.",
+        "Start from this code:",
+        "Put the whole code, and nothing else, inside {tag}.",
+        "Make {count} different attempts, each complete by itself: {tags}. Put code and nothing else inside each tag. "
+        "They are judged together: under each weighting of the tests only the best of them counts.",
+        "The statement can be read in several ways, and each of them has tests: let the attempts follow different "
+        "readings.",
+        "Each test that the code passes scores.",
+        "Code earns nothing if all the tests that it passes expect the same result.",
+    ),
+    Wording(
+        "The solution is a whole Python program: it gets its input on stdin and prints its output.",
+        "The solution is Python code with a definition of `{entry}`, which the tests call.",
+        "The solution is Python code with the definitions that the statement speaks of.",
+        "This is the beginning of the code:",
+        "Between the tags of {tag} stands the code, all of it and nothing but it.",
+        "Give {count} different solutions, each of them whole and in tags of its own: {tags}. They are judged "
+        "together: under each weighting of the tests only the best of them counts.",
+        "More than one meaning of the statement is tested, so follow a different one in each solution.",
+        "The score has a part for each test that is passed.",
+        "That all passed tests have one result is no success: such a program scores nothing.",
+    ),
+    Wording(
+        "Answer with a complete program in Python that takes standard input to standard output.",
+        "Answer with code in Python in which `{entry}` is defined; each test calls it.",
+        "Answer with code in Python in which everything is defined that is asked for.",
+        "Complete this code:",
+        "The answer is code and nothing else, in {tag}.",
+        "There are {count} answers, no two the same and each complete, in the tags {tags}, with nothing but code in "
+        "them. Under each weighting of the tests only the best answer counts.",
+        "What is asked for has several readings, which are all tested: make each answer for another one.",
+        "Each test that is passed scores on its own.",
+        "If every test that is passed expects one and the same result, none of them scores.",
+    ),
+)
+NAMES = (
+    "Only the standard library is available. Its usual names, such as `math`, `deque`, `Counter` and `List`, need no "
+    "import."
+)
+"""What every prompt says of the sandbox."""
+
+
+def code_prompt(task: CodeTask, num_answers: int, *, constant_earns: bool) -> str:
+    """Return the statement, its examples, and the form of the answers.
+
+    Args:
+        task: The problem.
+        num_answers: Programs that are asked for.
+        constant_earns: Whether a program earns something that passes only tests with one result.
+    """
+    wording = worded(task, WORDINGS)
     parts = [f"# {task.title}" if task.title else "", task.statement.strip()]
     for number, test in enumerate(task.tests[: task.shown], start=1):
         parts.append(example(task.kind, task.entry, number, test))
     if task.kind == "stdin":
-        parts.append("Write a complete Python program that reads standard input and writes standard output.")
+        parts.append(wording.program)
     elif task.entry:
-        parts.append(f"Write Python code that defines `{task.entry}`; it is called with the arguments of each test.")
+        parts.append(wording.function.format(entry=task.entry))
     else:
-        parts.append("Write Python code that defines what the statement asks for.")
+        parts.append(wording.definitions)
     if task.starter_code.strip():
-        parts.append(f"Start from this code:\n```python\n{task.starter_code.strip()}\n```")
-    parts.append(_wanted(task, num_answers))
+        parts.append(f"{wording.start}\n```python\n{task.starter_code.strip()}\n```")
+    tags = [f"{opening}…{closing}" for opening, closing in answer_tags(num_answers)]
+    if num_answers == 1:
+        wanted = [wording.one.format(tag=tags[0])]
+    else:
+        wanted = [
+            wording.several.format(count=num_answers, tags=", ".join(tags)),
+            *[wording.readings] * bool(task.readings),
+        ]
+    scored = [wording.scored] if constant_earns else [wording.scored, wording.constant]
+    parts.append(" ".join([*wanted, *scored, NAMES]))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -149,18 +230,6 @@ def example(kind: Kind, entry: str, number: int, test: CodeTest) -> str:
         return f"Example {number}: {entry}({arguments}) gives {right_values(kind, wanted)[0]!r}"
     right = right_values(kind, wanted)[0]
     return f"Example {number}: {given} gives {f'about {right.number}' if isinstance(right, Close) else wanted}"
-
-
-def _wanted(task: CodeTask, num_answers: int) -> str:
-    tags = [f"{opening}…{closing}" for opening, closing in answer_tags(num_answers)]
-    if num_answers == 1:
-        return f"Put the whole code, and nothing else, inside {tags[0]}. Only the standard library is available."
-    reading = " The statement can be read in several ways: let the attempts follow different readings."
-    return (
-        f"Make {num_answers} different attempts, each complete by itself: {', '.join(tags)}. Put code and nothing else "
-        "inside each tag. Each attempt is tested separately, so attempts that differ in their approach are worth more "
-        f"than copies.{reading if task.readings else ''} Only the standard library is available."
-    )
 
 
 def read_source(text: str) -> str:

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 from vpo_envs.core import Objective, Task, Unparsable
 from vpo_envs.pareto import FactGrid
 from vpo_envs.tasks.base import entry
+from vpo_envs.tasks.generation import worded
 from vpo_envs.text import answer_tags, several_answers
 
 MAX_NUMBERS = 6
@@ -173,33 +174,78 @@ def _calculate(parts: list[Part], operator: str) -> bool:
     return exact
 
 
+class Wording(NamedTuple):
+    """One way to put the task into words, with ``{numbers}``, ``{targets}``, ``{tolerance}`` and ``{count}``."""
+
+    opening: str
+    rules: tuple[str, ...]
+    integers: str
+    fractions: str
+    goals: str
+
+
+WORDINGS = (
+    Wording(
+        "You are given the numbers {numbers}, and the targets {targets}. Write an arithmetic expression whose value "
+        "is close to one or more of the targets.",
+        (
+            "Use +, -, *, / and parentheses, and each given number at most once. You need not use all of them.",
+            "Write nothing but the expression: no result, no equals sign, no words.",
+            "An expression that uses any other number scores nothing. So does one whose value is {tolerance} or "
+            "more away from every target.",
+        ),
+        "Every intermediate result must be a whole number.",
+        "Fractions are exact.",
+        "An expression is scored on four goals: for each target, 1 if the value is the target, falling evenly to 0 at "
+        "a distance of {tolerance}; and frugality, which is 1 for a single number and falls evenly to 0 if all "
+        "{count} are used.",
+    ),
+    Wording(
+        "Make an expression from some of the numbers {numbers}. Its value should be near the targets, which are "
+        "{targets}.",
+        (
+            "No number may be used more often than it is given; some may be left out. Allowed signs are +, -, *, / and "
+            "parentheses.",
+            "The answer is the expression alone, without its value.",
+            "Any number that is not given makes the expression worthless, and so does a value that is {tolerance} or "
+            "more away from every target.",
+        ),
+        "All values on the way must be whole numbers.",
+        "Values on the way may be fractions, which are not rounded.",
+        "There are four goals. One for each target: 1 for hitting it, evenly less with the distance, 0 from "
+        "{tolerance} on. And one for using few numbers: 1 for one of them, evenly less for each further one, 0 for "
+        "all {count}.",
+    ),
+    Wording(
+        "The targets are {targets}. Combine the numbers {numbers} so that the result comes close to at least one "
+        "target.",
+        (
+            "Combine them by +, -, *, / and parentheses, each of them once or not at all.",
+            "Give the expression without a result and without words.",
+            "You score nothing if another number occurs in it, or if all targets are {tolerance} or more away from "
+            "its value.",
+        ),
+        "Each part of the expression has a whole number as its value.",
+        "Parts of the expression may have fractions as values; nothing is rounded.",
+        "Four things are scored: how near the value is to each of the targets (1 if equal, 0 at a distance of "
+        "{tolerance}, even between), and how few numbers are used (1 for one, 0 for all {count}, even between).",
+    ),
+)
+
+
 def full_prompt(task: CountdownTask, num_answers: int) -> str:
     """Return numbers, targets and rules for a model that follows instructions."""
+    wording = worded(task, WORDINGS)
     if num_answers == 1:
         wanted = "Write one expression between these tags:"
     else:
         wanted = f"{several_answers(num_answers, 'expressions')}\nWrite each expression between its own tags:"
-    fractions = "Every intermediate result must be a whole number." if task.integers else "Fractions are exact."
-    return "\n".join(
-        [
-            f"You are given the numbers {_listed(task.numbers)}, and the targets {_listed(task.targets)}. Write an "
-            "arithmetic expression whose value is close to one or more of the targets.",
-            "",
-            "Rules:",
-            "- Use +, -, *, / and parentheses, and each given number at most once. You need not use all of them.",
-            f"- {fractions}",
-            "- Write nothing but the expression: no result, no equals sign, no words.",
-            "- An expression that uses any other number scores nothing. So does one whose value is "
-            f"{task.tolerance} or more away from every target.",
-            "",
-            "An expression is scored on four goals: for each target, 1 if the value is the target, falling evenly to 0 "
-            f"at a distance of {task.tolerance}; and frugality, which is 1 for a single number and falls evenly to 0 "
-            f"if all {len(task.numbers)} are used.",
-            "",
-            wanted,
-            *[f"{opening}an expression{closing}" for opening, closing in answer_tags(num_answers)],
-        ]
+    rules = [*wording.rules, wording.integers if task.integers else wording.fractions]
+    text = "\n".join([wording.opening, "", "Rules:", *(f"- {rule}" for rule in rules), "", wording.goals, "", wanted])
+    filled = text.format(
+        numbers=_listed(task.numbers), targets=_listed(task.targets), tolerance=task.tolerance, count=len(task.numbers)
     )
+    return "\n".join([filled, *[f"{opening}an expression{closing}" for opening, closing in answer_tags(num_answers)]])
 
 
 def _listed(numbers: tuple[int, ...]) -> str:

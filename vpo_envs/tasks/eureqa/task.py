@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from envs_data.readers import BadRow
 from vpo_envs.core import Objective, Task, Unparsable
+from vpo_envs.tasks.generation import worded
 from vpo_envs.text import answer_tags, normalise_name, read_tag, several_answers
 
 LETTERS = "ABCDE"
@@ -96,30 +97,69 @@ def write_names(names: Sequence[str]) -> str:
     return "".join(f"<{tag}>{name}</{tag}>" for tag, name in zip(TAGS, names, strict=True))
 
 
+class Wording(NamedTuple):
+    """One way to put the task into words."""
+
+    opening: str
+    known: str
+    clues: str
+    asked: str
+    one_world: str
+    several_worlds: str
+    """With the ``{count}`` of worlds."""
+
+
+WORDINGS = (
+    Wording(
+        "In the clues below, the names of some entities are masked. Work out who or what they are.",
+        "Known facts:",
+        "Clues:",
+        "Name the entities A to E. Write the full name of each in its tag.",
+        "The clues fit one set of names. Each correct name scores separately.",
+        "The clues fit {count} different worlds, each of which gives every entity a name. For each of these worlds, "
+        "an answer is scored on the share of its five names that are right there.",
+    ),
+    Wording(
+        "Some clues speak of entities without their names. Find the names.",
+        "What is known:",
+        "The clues:",
+        "Which names belong to the entities A to E? Write each full name in its own tag.",
+        "There is one solution, and each of its five names counts on its own.",
+        "There are {count} solutions, and each gives a name to every entity. An answer has a score for each solution: "
+        "the share of its five names that the solution gives as well.",
+    ),
+    Wording(
+        "Here is a puzzle: entities are called by letters, and their names have to be found from the clues.",
+        "Facts:",
+        "What is said of the entities:",
+        "Put the full names of the entities A to E into the tags.",
+        "Just one choice of names agrees with everything. Every entity that is named right scores.",
+        "{count} choices of names agree with everything. They are scored apart: for each of them, the share of the "
+        "five entities that are named as in it.",
+    ),
+)
+
+
 def narrative_prompt(task: EUREQATask, num_answers: int) -> str:
     """Return the facts, the clues, the leaf and the tags to fill in."""
-    known = ["Known facts:", *[f"- {fact}" for fact in task.facts], ""] if task.facts else []
+    wording = worded(task, WORDINGS)
+    known = [wording.known, *[f"- {fact}" for fact in task.facts], ""] if task.facts else []
     masked = ", ".join(f"entity {letter} is {mask!r}" for letter, mask in zip(LETTERS, task.masks, strict=False))
+    count = len(task.worlds)
     lines = [
-        "In the clues below, the names of some entities are masked. Work out who or what they are.",
+        wording.opening,
         "",
         *known,
-        "Clues:",
+        wording.clues,
         *task.clues,
         f"{task.masks[-1][:1].upper()}{task.masks[-1][1:]} is {task.leaf}.",
         "",
         *([] if task.masks == MASKS else [f"In these clues, {masked}."]),
-        "Name the entities A to E. Write the full name of each in its tag.",
+        wording.asked,
+        wording.several_worlds.format(count=count) if count > 1 else wording.one_world,
     ]
-    if len(task.worlds) > 1:
-        lines.append(
-            "The clues fit more than one world. For each of these worlds, an answer is scored on the share of its "
-            "names that are right there."
-        )
-    else:
-        lines.append("Each correct name scores separately.")
     if num_answers > 1:
-        lines.append(several_answers(num_answers))
+        lines.append(several_answers(num_answers, conflict=count > 1))
     lines.append("Use this form:")
     blank = write_names(["..."] * len(TAGS))
     return "\n".join([*lines, *[f"{opening}{blank}{closing}" for opening, closing in answer_tags(num_answers)]])

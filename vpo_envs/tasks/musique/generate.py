@@ -169,6 +169,7 @@ def _write(
             for i, relation in enumerate(chain)
         ),
         answers=(things[-1].name,),
+        exact=True,
         max_citations=len(chain) - config.missing_citations if config.missing_citations else MAX_CITATIONS,
     )
 

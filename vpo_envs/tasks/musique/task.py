@@ -14,6 +14,7 @@ from envs_data.readers import BadRow
 from vpo_envs.core import Frozen, Objective, Task, Unparsable
 from vpo_envs.pareto import FactGrid
 from vpo_envs.tasks.base import entry
+from vpo_envs.tasks.generation import worded
 from vpo_envs.text import answer_tags, count_tokens, read_tag, several_answers, squad_tokens, token_f1
 
 MAX_HOPS = 4
@@ -49,6 +50,8 @@ class MuSiQueTask(Task):
     """The gold answer, then its aliases."""
     max_citations: int = Field(MAX_CITATIONS, ge=1, le=MAX_CITATIONS)
     """How many distinct citations count; further ones do not."""
+    exact: bool = False
+    """Whether a final answer must have all words of a gold one and no others; otherwise it earns their F1."""
 
     @property
     def canonical(self) -> str:
@@ -131,28 +134,79 @@ def write_answer(citations: Sequence[int], final: str) -> str:
     return f"<support>{', '.join(map(str, citations))}</support><final>{final}</final>"
 
 
+class Wording(NamedTuple):
+    """One way to put the task into words."""
+
+    opening: str
+    form: str
+    cap: str
+    """With the ``{cap}`` on citations as a number in words, followed by "paragraph" or "paragraphs"."""
+    choice: str
+    """With the number of ``{steps}``, where not all of them can be cited."""
+    goals: str
+    exact: str
+    """How a final answer scores that must be exact."""
+    words: str
+    """How a final answer scores by its words."""
+
+
+WORDINGS = (
+    Wording(
+        "Answer the question using the paragraphs below. It takes several steps, each answered by one paragraph.",
+        "An answer has two parts: the numbers of the paragraphs that support it, in <support>, and the answer itself, "
+        "as short as possible, in <final>.",
+        "Cite at most {cap}: further citations do not count.",
+        "The question takes {steps} steps, so choose which of them to support.",
+        "You score for citing the paragraph of each step, and for the final answer.",
+        "The final answer must be the right name and nothing else.",
+        "The final answer scores by the words that it shares with the correct one, and loses by others.",
+    ),
+    Wording(
+        "Below are numbered paragraphs and a question. To answer it, several facts have to be joined, each from a "
+        "paragraph of its own.",
+        "Write the numbers of the paragraphs with these facts in <support>, separated by commas, and the short answer "
+        "in <final>.",
+        "Only the first {cap} that you cite can score.",
+        "There are {steps} such facts: decide whose paragraphs you cite.",
+        "Each of these paragraphs that is cited scores, and so does the answer.",
+        "The answer scores only if it is exactly the name asked for.",
+        "The answer scores more the more of its words are those of the correct one, and none of those is missing.",
+    ),
+    Wording(
+        "Read the paragraphs and answer the question after them. One paragraph leads to the next until the answer is "
+        "found.",
+        "Name the paragraphs on the way by their numbers in <support>, and the answer in as few words as possible in "
+        "<final>.",
+        "No more than {cap} count, in the order in which you cite them.",
+        "The way has {steps} paragraphs, so some of them must be left out.",
+        "There is a score for each paragraph on the way that you cite, and one for the answer.",
+        "That one is for the right name alone: a second name beside it makes the answer wrong.",
+        "That one depends on how many words the answer has in common with the correct one, and on how few others it "
+        "has.",
+    ),
+)
+
+
 def question_prompt(task: MuSiQueTask, num_answers: int) -> str:
     """Return the paragraphs, the question, the rules and the tags to fill in."""
-    cap = task.max_citations
-    rule = (
-        f"Cite at most {NUMBER_WORDS[cap]} different paragraph{'s' if cap > 1 else ''}: further citations do not count."
-    )
-    if cap < len(set(task.support)):
-        rule += f" The question takes {NUMBER_WORDS[len(task.support)]} steps, so choose which of them to support."
-    wanted = "Give one answer in this form:" if num_answers == 1 else f"{several_answers(num_answers)} Use this form:"
+    wording = worded(task, WORDINGS)
+    cap, steps = task.max_citations, len(set(task.support))
+    rule = wording.cap.format(cap=f"{NUMBER_WORDS[cap]} different paragraph{'s' if cap > 1 else ''}")
+    if cap < steps:
+        rule += " " + wording.choice.format(steps=NUMBER_WORDS[steps])
+    several = several_answers(num_answers, conflict=cap < steps)
+    wanted = "Give one answer in this form:" if num_answers == 1 else f"{several} Use this form:"
     return "\n".join(
         [
-            "Answer the question using the paragraphs below. It takes several steps, each answered by one paragraph.",
+            wording.opening,
             "",
             *[f"[{paragraph.number}] {paragraph.title}: {paragraph.text}" for paragraph in task.paragraphs],
             "",
             f"Question: {task.question}",
             "",
-            "An answer has two parts: the numbers of the paragraphs that support it, in <support>, and the answer "
-            "itself, as short as possible, in <final>.",
+            wording.form,
             rule,
-            "You score for citing the paragraph of each step, and for the words that your final answer shares with the "
-            "correct one.",
+            f"{wording.goals} {wording.exact if task.exact else wording.words}",
             wanted,
             *[
                 f"{opening}<support>...</support><final>...</final>{closing}"
@@ -180,6 +234,8 @@ def judge(task: MuSiQueTask, answer: MuSiQueAnswer) -> MuSiQueOutcome:
     counted = answer.citations[: task.max_citations]
     hops = [number in counted for number in task.support]
     f1 = max([token_f1(answer.tokens, gold) for gold in task.gold_tokens])
+    if task.exact:
+        f1 = float(f1 == 1)
     hops += [False] * (MAX_HOPS - len(hops))
     return MuSiQueOutcome(tuple(hops), len(task.support), f1, len(counted))
 

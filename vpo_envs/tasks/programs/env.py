@@ -15,17 +15,29 @@ import numpy as np
 from vpo_envs.core import Objective
 from vpo_envs.tasks.base import TaskEnv, endless, in_random_order
 from vpo_envs.tasks.code.env import CodeEnv, passed
-from vpo_envs.tasks.code.task import CodeOutcome, CodeTask, CodeTest, Verdict, example
+from vpo_envs.tasks.code.task import CodeOutcome, CodeTask, CodeTest, Verdict, code_prompt, example
 from vpo_envs.tasks.generation import read_knobs
 from vpo_envs.tasks.language import LISTS, TEXTS, behaviour, python
 from vpo_envs.tasks.programs.generate import Example, ProgramsConfig, draw_program, objectives_of
 
 ENTRY = "f"
-STATEMENT = {
-    False: "The function `f` turns a list of whole numbers into another list in a few simple steps, such as reversing, "
-    "sorting or doubling it, or dropping some numbers. Find it from these examples.\n",
-    True: "The function `f` turns a text into another text in a few simple steps, such as reversing, sorting or "
-    "doubling it, or dropping some letters. Find it from these examples.\n",
+STATEMENTS = {
+    False: (
+        "The function `f` turns a list of whole numbers into another list in a few simple steps, such as reversing, "
+        "sorting or doubling it, or dropping some numbers. Find it from these examples.\n",
+        "A few simple steps one after another make up the function `f` of a list of whole numbers: a step may reverse "
+        "the list, sort it, double it or leave out some numbers. Which function is it? Examples:\n",
+        "From a list of whole numbers, `f` makes another one. It does so in a few steps, all of them simple, like "
+        "sorting, reversing, doubling or leaving out numbers. These examples show what it does:\n",
+    ),
+    True: (
+        "The function `f` turns a text into another text in a few simple steps, such as reversing, sorting or "
+        "doubling it, or dropping some letters. Find it from these examples.\n",
+        "A few simple steps one after another make up the function `f` of a text: a step may reverse the text, sort "
+        "it, double it or leave out some letters. Which function is it? Examples:\n",
+        "From a text, `f` makes another one. It does so in a few steps, all of them simple, like sorting, reversing, "
+        "doubling or leaving out letters. These examples show what it does:\n",
+    ),
 }
 """The question, by whether the function works on texts."""
 
@@ -102,7 +114,7 @@ class ProgramsEnv(CodeEnv):
         examples += [example("call", "g", i, _test(other)) for i, other in enumerate(drawn.others, start=1)]
         return FunctionTask(
             title="",
-            statement="\n".join([STATEMENT[texts], *examples]),
+            statement="\n".join([source.choice(STATEMENTS[texts]), *examples]),
             kind="call",
             tests=tuple(_test(hidden) for hidden in drawn.hidden),
             entry=ENTRY,
@@ -124,6 +136,10 @@ class ProgramsEnv(CodeEnv):
         programs = chain([program], endless(slip))
         functions = self.different(task, (python(steps, program) for program in programs), num_answers)
         return in_random_order(rng, functions)
+
+    def prompt(self, task: CodeTask, num_answers: int) -> str:
+        """Return the examples, and the form of the answers."""
+        return code_prompt(task, num_answers, constant_earns=True)
 
     def feasible(self, outcome: CodeOutcome) -> bool:
         """Return true: one right example earns its part, which a constant function seldom gets."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from vpo_envs.contract.arguments import check_whole
 from vpo_envs.contract.errors import NothingToScoreWith
 from vpo_envs.core import Failure, Objective, Unparsable
 from vpo_envs.tasks.base import TaskEnv
+from vpo_envs.tasks.generation import worded
 from vpo_envs.tasks.reward_models.generate import draw_prompt
 from vpo_envs.tasks.reward_models.scorers import check_heads, load_model
 from vpo_envs.tasks.reward_models.task import (
@@ -25,6 +26,22 @@ from vpo_envs.text import answer_tags, several_answers
 
 MAX_CHARS = 20_000
 """Longest answer that is scored."""
+
+
+class Wording(NamedTuple):
+    """One way to ask for answers."""
+
+    judged: str
+    """With the names of the ``{goals}``."""
+    one: str
+    several: str
+
+
+WORDINGS = (
+    Wording("The answer is judged by these goals: {goals}.", "Answer between these tags:", "Use these tags:"),
+    Wording("What counts is this: {goals}.", "Your answer goes here:", "They go here:"),
+    Wording("Answers are scored for: {goals}.", "Put the answer into the tags:", "Put each into its own tags:"),
+)
 
 
 class RewardModelsEnv(TaskEnv[RewardTask, str, RewardOutcome]):
@@ -104,8 +121,12 @@ class RewardModelsEnv(TaskEnv[RewardTask, str, RewardOutcome]):
     def prompt(self, task: RewardTask, num_answers: int) -> str:
         """Return the request and the tags to fill in."""
         tags = [f"{opening} your answer {closing}" for opening, closing in answer_tags(num_answers)]
-        wanted = "Answer between these tags:" if num_answers == 1 else f"{several_answers(num_answers)} Use these tags:"
-        return "\n\n".join([task.request, "\n".join([wanted, *tags])])
+        wording = worded(task, WORDINGS)
+        names = [name.replace("_", " ") for name in self.objective_names]
+        judged = wording.judged.format(goals=", ".join(names))
+        several = several_answers(num_answers, conflict=len(names) > 1)
+        wanted = wording.one if num_answers == 1 else f"{several} {wording.several}"
+        return "\n\n".join([task.request, judged, "\n".join([wanted, *tags])])
 
     def parse(self, text: str) -> str:
         """Return the answer without blanks at its ends, with ``?`` for half of a surrogate pair."""

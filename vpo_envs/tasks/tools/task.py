@@ -14,6 +14,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from vpo_envs.core import Frozen, Task, Unparsable
+from vpo_envs.tasks.generation import worded
 from vpo_envs.tasks.tools.matching import passages
 from vpo_envs.text import answer_tags
 
@@ -203,24 +204,60 @@ def instructions(tools: Sequence[ShownTool], rules: Sequence[str]) -> str:
     return "\n".join([*lines, "", FORMAT, "", "Rules:", *(f"- {rule}" for rule in rules)])
 
 
-ONE_GOAL = " and only the best counts, so let them differ where you are unsure"
-SEVERAL_GOALS = (
-    ": under each weighting of the sub-requests only the best of them counts, so let them differ in which sub-requests "
-    "they serve, and how well"
+class Wording(NamedTuple):
+    """One way to ask for attempts, with their ``{count}``."""
+
+    one: str
+    several: str
+    together: str
+    """How they are judged where one attempt can have everything."""
+    trade_offs: str
+    """How they are judged where the credits do not cover all sub-requests."""
+    scored: str
+    """What scores where calls are wanted or a reply."""
+
+
+WORDINGS = (
+    Wording(
+        "Write one complete attempt, starting with <think>, between these tags:",
+        "Write {count} different complete attempts, each starting with <think> and between its own tags.",
+        "They are judged together, and only the best counts, so let them differ where you are unsure:",
+        "They are judged together: under each weighting of the sub-requests only the best of them counts, so let them "
+        "differ in which sub-requests they serve, and how well:",
+        "An attempt scores for its format, the names of the tools that it calls, the names of the arguments and their "
+        "values; without calls, for a right reply.",
+    ),
+    Wording(
+        "Give one whole attempt in the tags below. It starts with <think>:",
+        "Give {count} whole attempts that differ, each in tags of its own and with <think> at its start.",
+        "Only the best of them counts, so make them different where the request leaves you in doubt:",
+        "For each weighting of the sub-requests the best of them counts alone: serve different sub-requests, or the "
+        "same ones with other tools:",
+        "Scored are the format, which tools are called, how the arguments are named, and what values they have; where "
+        "no call is needed, the reply.",
+    ),
+    Wording(
+        "Your attempt belongs between these tags, all of it, from <think> on:",
+        "There is room for {count} attempts, each complete from <think> on and different from the others.",
+        "The best one is what counts:",
+        "What counts is the best one for each weighting of the sub-requests, so vary what they serve and how well:",
+        "Four things count: a correct format, the right tools, the right names of arguments and the right values. If "
+        "nothing has to be called, the right reply counts.",
+    ),
 )
 
 
 def full_prompt(task: ToolsTask, num_answers: int) -> str:
     """Return the instructions, the conversation and the tags to fill in."""
+    wording = worded(task, WORDINGS)
     tags = [f"{opening} an attempt {closing}" for opening, closing in answer_tags(num_answers)]
     if num_answers == 1:
-        wanted = "Write one complete attempt, starting with <think>, between these tags:"
+        wanted = wording.one
     else:
-        wanted = (
-            f"Write {num_answers} different complete attempts, each starting with <think> and between its own tags. "
-            f"They are judged together{ONE_GOAL if task.market is None else SEVERAL_GOALS}:"
-        )
-    return "\n\n".join([task.instructions, task.dialogue, "\n".join([wanted, *tags])])
+        judged = wording.together if task.market is None else wording.trade_offs
+        wanted = f"{wording.several.format(count=num_answers)} {judged}"
+    scored = [wording.scored] if task.market is None else []
+    return "\n\n".join([task.instructions, task.dialogue, *scored, "\n".join([wanted, *tags])])
 
 
 THINK, END_THINK = "<think>", "</think>"

@@ -1,0 +1,70 @@
+"""Prompts of natural presets: three wordings, which the task chooses, and trade-offs only where there are some."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from vpo_envs.registration import env_type, text_env_ids
+from vpo_envs.tasks.generation import worded
+
+NATURAL = [
+    (env_id, preset)
+    for env_id in text_env_ids()
+    if env_id != "vpo/Maze-v0"
+    for preset in env_type(env_id).presets
+    if preset != "compact"
+]
+WITHOUT_CONFLICT = {
+    *(("vpo/MuSiQue-v0", "paper"), ("vpo/EUREQA-v0", "paper"), ("vpo/Personas-v0", "paper"), ("vpo/Code-v0", "paper")),
+    *(("vpo/Programs-v0", "paper"), ("vpo/Tools-v0", "paper"), ("vpo/RewardModels-v0", "paper")),
+}
+"""Presets in which one answer can have everything."""
+
+
+@pytest.mark.parametrize(("env_id", "preset"), NATURAL)
+def test_a_prompt_has_one_of_three_wordings(env_id: str, preset: str) -> None:
+    env: Any = gym.make(env_id, preset=preset).unwrapped
+    tasks = [env.task(index) for index in range(30)]
+    if len({task.canonical for task in tasks}) > 10:  # there are seven problems with conflict
+        assert {worded(task, range(3)) for task in tasks} == {0, 1, 2}
+    prompts = [env.prompt(task, 3) for task in tasks]
+    # Two prompts of one wording share their longest sentences, two of different ones do not.
+    shared = [longest_common(prompts[0], other) for other in prompts[1:]]
+    assert min(shared) < max(shared)
+
+
+def longest_common(one: str, other: str) -> int:
+    """The length of the longest text that two prompts share."""
+    return difflib.SequenceMatcher(None, one, other, autojunk=False).find_longest_match().size
+
+
+@pytest.mark.parametrize(("env_id", "preset"), NATURAL)
+def test_trade_offs_are_asked_for_where_there_are_some(env_id: str, preset: str) -> None:
+    env: Any = gym.make(env_id, preset=preset).unwrapped
+    prompts = [env.prompt(env.task(index), 3) for index in range(12)]
+    if (env_id, preset) in WITHOUT_CONFLICT:
+        assert not any("trade-off" in prompt for prompt in prompts)
+    elif env_id not in ("vpo/Code-v0", "vpo/Tools-v0"):  # which speak of readings, and of sub-requests
+        assert all("trade-off" in prompt for prompt in prompts)
+    assert not any("than copies" in prompt for prompt in prompts)
+
+
+def test_eureqa_says_how_many_worlds_fit() -> None:
+    env: Any = gym.make("vpo/EUREQA-v0", preset="conflict").unwrapped
+    for index in range(12):
+        task = env.task(index)
+        last = env.prompt(task, 1).split("Entity F is")[-1]
+        assert f"{len(task.worlds)} " in last
+
+
+def test_code_says_which_names_need_no_import_and_that_constants_earn_nothing() -> None:
+    code, programs = (gym.make(env_id, preset="paper").unwrapped for env_id in ("vpo/Code-v0", "vpo/Programs-v0"))
+    for index in range(8):
+        prompt = code.prompt(code.task(index), 1)  # type: ignore[attr-defined]
+        assert "`deque`" in prompt
+        assert "one and the same result" in prompt or "same result" in prompt or "one result" in prompt
+        assert "same result" not in programs.prompt(programs.task(index), 1)  # type: ignore[attr-defined]
