@@ -90,10 +90,8 @@ TRACKS: dict[str, tuple[BenchTask, ...]] = {
     # The longest prompts first, so that a model whose context is too short for them fails at once.
     "natural": (
         _natural("eureqa", "EUREQA", "conflict", 0.2686, 0.7358, difficulty={"decoys": 8}),
-        _natural("musique", "MuSiQue", "conflict", 0.7361, 0.9240),
         _natural("maze", "Maze", "conflict", 0.0992, 0.8173),
         _natural("countdown", "Countdown", "paper", 0.1449, 0.5107),
-        _natural("countdown-conflict", "Countdown", "conflict", 0.4576, 0.5517),
         _natural("gsm8k", "GSM8K", "paper", 0.2263, 0.8996),
         _natural("personas", "Personas", "paper", 0.3240, 1.0000),
     ),

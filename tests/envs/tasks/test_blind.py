@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 from blind import COSTLY, ROWS, SIZES, Row, expressions, ordered, points, solutions
 
+from vpo_agent.bench.tasks import TRACKS
 from vpo_envs.pareto import best_set, set_utility, spread_weights
 from vpo_envs.registration import env_type, text_env_ids
 
@@ -56,6 +59,34 @@ def test_the_page_says_what_blind_answers_earn(row: Row) -> None:
         assert measured(fewer, TESTED // 2) == pytest.approx(stated, abs=LEARNED_MARGIN)
     else:
         assert measured(row) == pytest.approx(stated, abs=MARGIN)
+
+
+def not_for_measuring() -> set[tuple[str, str]]:
+    """Ids and presets, with their knobs, of the table of the page that lists what measures little."""
+    section = PAGE.read_text("utf-8").split("## Not for measuring")[1].split("\n## ")[0]
+    cells = [line.split(" | ") for line in section.splitlines() if line.startswith("| `")]
+    return {(env_id, preset) for ids, preset, *_ in cells for env_id in re.findall(r"vpo/\w+-v0", ids)}
+
+
+def test_what_three_blind_answers_earn_is_at_most_a_part_or_the_preset_is_not_for_measuring() -> None:
+    for line in PAGE.read_text("utf-8").split("## Not for measuring")[0].splitlines():
+        if line.startswith("| `") and "`compact`" not in line:
+            env_id, preset, _, _, three, _ = line.strip("| ").split(" | ")
+            assert float(three) <= 0.6 or (env_id.strip("`"), preset) in not_for_measuring(), line
+
+
+def test_no_study_and_no_task_of_the_bench_uses_what_is_not_for_measuring() -> None:
+    used = [(task.env, task.env_kwargs) for tasks in TRACKS.values() for task in tasks]
+    for path in (PAGE.parents[1] / "studies").glob("*.toml"):
+        study = tomllib.loads(path.read_text("utf-8"))
+        common = study.get("settings", {})
+        for task in study.get("tasks", []):
+            settings = {**common, **task.get("settings", {})}
+            used.append((settings["env"], settings.get("env_kwargs", {})))
+    assert len(used) > 40
+    for env_id, options in used:
+        named = ", `named` True" if options.get("difficulty", {}).get("named") else ""
+        assert (env_id, f"`{options['preset']}`{named}") not in not_for_measuring()
 
 
 def test_three_fixed_expressions_earn_at_most_half_on_compact_countdown() -> None:
