@@ -52,7 +52,8 @@ class MuSiQueEnv(TaskEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
 
     0. ``hop_1`` to ``hop_4``: 1 if the paragraph of this step is cited. Steps that a question does not have are
        inactive: their entries are 0 and carry no weight.
-    4. ``answer_f1``: token F1 of the final answer after SQuAD's normalisation, the best over the gold answers.
+    4. ``answer_f1``: token F1 of the final answer after SQuAD's normalisation, the best over the gold answers; in
+       generated questions 1 for exactly the right name, and else 0.
 
     The scalar of the paper weighs each step once and the F1 three times. ``pareto_front()`` is exact, and also for a
     subclass whose objectives never fall when an answer finds more steps, gets a higher F1 or cites less.
