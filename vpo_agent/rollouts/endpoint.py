@@ -21,10 +21,11 @@ from envs_data.parsing import parse_json
 from vpo_agent.policy.chat import THINKING_SWITCHES
 from vpo_agent.policy.samples import MAX_RESPONSES, TextResponses, TextSampler
 from vpo_agent.progress import progress_bar
+from vpo_agent.rollouts.dialogue import Dialogue, known_sum
 from vpo_agent.rollouts.replies import Answer, read_answers, refused_field
 from vpo_envs.contract.turns import Turns
 from vpo_envs.endpoint import Client, EndpointError, Refused
-from vpo_envs.text import Prompt, answer_tags, as_messages, as_text
+from vpo_envs.text import Prompt, answer_tags, as_messages, as_text, readable
 
 KEEP_STOP = frozenset({"vllm", "vpo-gym"})
 """Owners of models, as servers list them, whose server can keep the stop string at the end of an answer."""
@@ -46,6 +47,19 @@ class _Request(NamedTuple):
     max_new_tokens: int
     temperature: float
     seed: Sequence[int]
+    turns: Sequence[Turns] | None
+    """How the environment replies in the responses to each prompt, (P,); ``None`` if it does not."""
+    dialogues: Mapping[Slot, Dialogue]
+    """Each response as far as it is written."""
+
+    @property
+    def unfinished(self) -> list[Slot]:
+        """The responses that are not over, in order."""
+        return [slot for slot, dialogue in self.dialogues.items() if not dialogue.is_over]
+
+    def turn_tags(self, prompt: int) -> tuple[str, ...]:
+        """Return the tags that end a turn of a response to a prompt, if any do."""
+        return () if self.turns is None else self.turns[prompt].closing_tags
 
     def closing_tag(self, prompt: int) -> str:
         """Return the tag that ends a response to a prompt: that of its last answer."""
@@ -53,7 +67,7 @@ class _Request(NamedTuple):
 
 
 class _Query(NamedTuple):
-    """Consecutive responses to one prompt, which one request to the endpoint asks for."""
+    """Consecutive responses to one prompt, which one request to the endpoint asks for; of those begun, only one."""
 
     prompt: int
     first: int
@@ -73,6 +87,9 @@ class EndpointPolicy(TextSampler):
     left out once the endpoint refuses or ignores it. Responses end where those of a local policy end: what a model
     writes behind the closing tag of its last answer is cut off, or not generated at all if the server is known to
     support that.
+
+    Where the environment replies, each turn is a request of its own. In a chat a reply is the next message of the user;
+    in plain completions it stands in the tag ``<reply>``.
 
     Args:
         client: Where the requests are sent.
@@ -99,8 +116,11 @@ class EndpointPolicy(TextSampler):
         self._client, self._model, self._chat, self._concurrency = client, model, chat, concurrency
         self._thinking = thinking
         self._server_is_known = False
+        self._server_has_template = True
+        """Whether the model's chats go through a template, as far as the server says."""
         self._omitted: set[str] = set()
         """Fields that requests leave out, since the endpoint refuses or ignores them."""
+        self._has_refused_a_turn = False
         self._journal = None if journal is None else Journal(journal)
         self._requested_keys: set[str] = set()
 
@@ -123,38 +143,37 @@ class EndpointPolicy(TextSampler):
             EndpointError: The endpoint cannot be reached, refuses the request, or keeps failing. The message says how
                 many answers the journal has kept.
         """
-        if turns is not None:
-            raise ValueError("an endpoint cannot answer an environment that replies to calls: give a local model")
         counts = [num_answers] * len(prompts) if isinstance(num_answers, int) else list(num_answers)
-        request = _Request(prompts, counts, max_new_tokens, temperature, seed)
-        slots = [(prompt, rollout) for prompt in range(len(prompts)) for rollout in range(rollouts)]
-        keys = {slot: self._key(request, *slot) for slot in slots}
-        self._requested_keys |= set(keys.values())
+        dialogues = {
+            (prompt, rollout): Dialogue(max_new_tokens, None if turns is None else turns[prompt])
+            for prompt in range(len(prompts))
+            for rollout in range(rollouts)
+        }
+        request = _Request(prompts, counts, max_new_tokens, temperature, seed, turns, dialogues)
         saved = {} if self._journal is None else self._journal.read()
-        answers = {slot: saved[key] for slot, key in keys.items() if key in saved}
-        if answers:
-            _say(f"{len(answers)} of {len(slots)} answers are in {self._journal_path}: asking for the others only")
+        for slot, dialogue in dialogues.items():
+            while not dialogue.is_over and (key := self._key(request, *slot)) in saved:
+                dialogue.take(saved[key])
+        if any(dialogue.answers for dialogue in dialogues.values()):
+            _say(f"{_finished(request)} answers are in {self._journal_path}: asking for the others only")
         elif saved:
             others = "address, model, prompts, temperature, limit of tokens or seed were others"
             _say(f"no answer in {self._journal_path} is to this request ({len(saved)} to others): {others}")
         try:
-            self._complete(request, answers, keys)
+            self._complete(request)
         except (EndpointError, KeyboardInterrupt) as error:
             if self._journal is None:
                 raise
-            if not answers:
+            if not any(dialogue.answers for dialogue in dialogues.values()):
                 if not saved:
                     self._journal.remove(())
                 raise
-            note = (
-                f"{len(answers)} of {len(slots)} answers are saved in {self._journal_path}: the same command asks for "
-                "the rest"
-            )
+            note = f"{_finished(request)} answers are saved in {self._journal_path}: the same command asks for the rest"
             if isinstance(error, EndpointError):
                 raise EndpointError(f"{error}; {note}") from None
             _say(note)
             raise
-        return self._responses([answers[slot] for slot in slots])
+        return self._responses(list(dialogues.values()))
 
     def forget(self) -> None:
         """Remove the answers to the requests so far from the journal; answers to other requests stay, with a word."""
@@ -167,20 +186,23 @@ class EndpointPolicy(TextSampler):
         assert self._journal is not None
         return repr(str(self._journal.path))
 
-    def _responses(self, answers: Sequence[Answer]) -> TextResponses:
-        """Return the answers, in order, with the tokens that they took."""
-        completion_tokens = known_sum([answer.tokens for answer in answers])
+    def _responses(self, dialogues: Sequence[Dialogue]) -> TextResponses:
+        """Return the responses, in order, with the tokens that they took."""
+        counts = [dialogue.tokens for dialogue in dialogues]
+        completion_tokens = known_sum(counts)
         usage = {
-            "prompt_tokens": known_sum([answer.prompt_tokens for answer in answers]),
+            "prompt_tokens": known_sum([dialogue.prompt_tokens for dialogue in dialogues]),
             "completion_tokens": completion_tokens,
-            "truncated": sum(answer.truncated for answer in answers),
+            "truncated": sum(dialogue.truncated for dialogue in dialogues),
         }
-        tokens = None if completion_tokens is None else np.array([answer.tokens for answer in answers], dtype=np.int32)
+        tokens = None if completion_tokens is None else np.array(counts, dtype=np.int32)
         origin = {"model": self._model, "endpoint": self._client.url, "usage": usage, **self._asked_of_template}
-        return TextResponses([answer.text for answer in answers], tokens, origin)
+        return TextResponses([dialogue.text for dialogue in dialogues], tokens, origin)
 
     def _key(self, request: _Request, prompt: int, rollout: int) -> str:
-        """Return the key of an answer: a hash of everything that it depends on."""
+        """Return the key of the next turn of a response, a hash of everything that it depends on, and remember it."""
+        dialogue = request.dialogues[prompt, rollout]
+        turn_tags = request.turn_tags(prompt)
         determinants = {
             "url": self._client.url,
             "model": self._model,
@@ -191,43 +213,56 @@ class EndpointPolicy(TextSampler):
             "temperature": request.temperature,
             "seed": [*map(int, request.seed), prompt, rollout],
             **self._asked_of_template,
+            **({"turn_tags": turn_tags, "written": dialogue.text} if turn_tags else {}),
         }
-        return blake2b(json.dumps(determinants, sort_keys=True).encode(), digest_size=16).hexdigest()
+        key = blake2b(json.dumps(determinants, sort_keys=True).encode(), digest_size=16).hexdigest()
+        self._requested_keys.add(key)
+        return key
 
     @property
     def _asked_of_template(self) -> dict[str, str]:
         return {"thinking": self._thinking} if self._thinking else {}
 
-    def _complete(self, request: _Request, answers: dict[Slot, Answer], keys: Mapping[Slot, str]) -> None:
-        """Add the missing ``answers``, in rounds of queries, with a progress bar."""
-        if len(answers) < len(keys):
+    def _complete(self, request: _Request) -> None:
+        """Finish the responses, in rounds of queries, with a progress bar; a round is a turn of each."""
+        dialogues = request.dialogues
+        unfinished = request.unfinished
+        if unfinished:
             if self._journal is not None:
                 self._journal.add({})  # An error now, before anything is paid for.
             self._find_out_about_the_server()
-        with progress_bar(self._model, len(keys), len(answers), unit="answer") as bar:
-            while missing := [slot for slot in keys if slot not in answers]:
-                queries = _queries(missing, 1 if "n" in self._omitted else MOST_ANSWERS)
+        with progress_bar(self._model, len(dialogues), len(dialogues) - len(unfinished), unit="answer") as bar:
+            while unfinished := request.unfinished:
+                queries = _queries(request, unfinished, 1 if "n" in self._omitted else MOST_ANSWERS)
                 with closing(self._round(request, queries)) as arrivals:
-                    for query, replies in arrivals:
+                    for query, answers in arrivals:
                         # An endpoint may give fewer answers than it is asked for; the next round asks again.
-                        new = dict(zip(query.slots, replies, strict=False))
+                        new = dict(zip(query.slots, answers, strict=False))
                         if self._journal is not None:
-                            self._journal.add({keys[slot]: answer for slot, answer in new.items()})
-                        answers |= new
-                        bar.update(len(new))
+                            self._journal.add({self._key(request, *slot): answer for slot, answer in new.items()})
+                        for slot, answer in new.items():
+                            dialogues[slot].take(answer)
+                        if not answers:
+                            dialogues[query.slots[0]].cut()
+                        bar.update(sum(dialogues[slot].is_over for slot in query.slots))
 
     def _find_out_about_the_server(self) -> None:
         """Before the first request, omit the field ``stop`` unless the server keeps the stop string in an answer."""
         if self._server_is_known:
             return
-        owners = {str(card.get("owned_by")) for card in self._client.models()}
+        cards = self._client.models()
+        owners = {str(card.get("owned_by")) for card in cards}
+        self._server_has_template = not any(card.get("chat_template") is False for card in cards)
         # With stop strings a server would end a response inside its thoughts.
         if not owners & KEEP_STOP or (self._thinking == "on" and not owners & IGNORE_STOP_IN_THOUGHTS):
             self._omitted.add("stop")
         self._server_is_known = True
 
     def _round(self, request: _Request, queries: Sequence[_Query]) -> Generator[tuple[_Query, list[Answer]]]:
-        """Yield each query with its answers as they arrive, at least one and at most as many as are asked for."""
+        """Yield each query with its answers as they arrive, at most as many as are asked for.
+
+        There is at least one, unless the endpoint refuses the next turn of a response.
+        """
         waiting = deque(queries)
         arrived: SimpleQueue[tuple[_Query, list[Answer] | Exception]] = SimpleQueue()
         for _ in range(min(self._concurrency, len(queries))):
@@ -262,8 +297,11 @@ class EndpointPolicy(TextSampler):
                 arrived.put((query, error))
 
     def _send(self, request: _Request, query: _Query) -> list[Answer]:
-        """Return the answers to a query, which is sent again without each field that the endpoint refuses."""
-        path = "chat/completions" if self._chat else "completions"
+        """Return the answers to a query, which is sent again without each field that the endpoint refuses.
+
+        There are none if it refuses the next turn of a response that is begun, for which its context is too short.
+        """
+        path = "chat/completions" if self._is_chat(request) else "completions"
         while True:
             body = self._body(request, query)
             read = partial(read_answers, closing=request.closing_tag(query.prompt), count=body.get("n", 1))
@@ -273,33 +311,53 @@ class EndpointPolicy(TextSampler):
                     self._omitted.add("stop")
                     continue
             except Refused as refused:
-                field = refused_field(str(refused).partition(" answered ")[2], body)
-                if field is None:
+                said = str(refused).partition(" answered ")[2]
+                field = refused_field(said, body)
+                if field is not None:
+                    self._omitted.add(field)
+                    continue
+                if not request.dialogues[query.slots[0]].answers or said.startswith("with status 500"):
                     raise
-                self._omitted.add(field)
-                continue
+                if not self._has_refused_a_turn:
+                    _say(f"responses whose next turn the endpoint refuses count as cut: {refused}")
+                    self._has_refused_a_turn = True
+                return []
             if len(answers) == 1 < query.size:
                 self._omitted.add("n")
+            if "stop" in body:
+                tags = request.turn_tags(query.prompt)
+                answers = [answer._replace(awaits_reply=_ends_in(answer, tags)) for answer in answers]
             return answers
+
+    def _is_chat(self, request: _Request) -> bool:
+        """Return whether chat completions are asked for.
+
+        Without a template a server could not write replies as the model has learnt to read them.
+        """
+        return self._chat and (request.turns is None or self._server_has_template)
 
     def _body(self, request: _Request, query: _Query) -> dict[str, Any]:
         prompt = request.prompts[query.prompt]
-        seed = np.random.SeedSequence([*request.seed, query.prompt, query.first])
+        dialogue = request.dialogues[query.slots[0]]
+        turn = [len(dialogue.answers)] if dialogue.answers else []
+        seed = np.random.SeedSequence([*request.seed, query.prompt, query.first, *turn])
         body: dict[str, Any] = {"model": self._model}
-        if self._chat:
-            body["messages"] = as_messages(prompt)
+        if self._is_chat(request):
+            body["messages"] = [*as_messages(prompt), *dialogue.messages()]
+            if body["messages"][-1]["role"] == "assistant" and turn:
+                body |= {"continue_final_message": True, "add_generation_prompt": False}
         else:
-            body["prompt"] = as_text(prompt)
+            body["prompt"] = as_text(prompt) + readable(dialogue.text)
         if query.size > 1:
             body["n"] = query.size
         body["temperature"] = request.temperature
         # Some servers take signed numbers of 32 bits only.
         body["seed"] = int(seed.generate_state(1)[0]) >> 1
-        body["stop"] = [request.closing_tag(query.prompt)]
+        body["stop"] = [request.closing_tag(query.prompt), *request.turn_tags(query.prompt)]
         if self._thinking:
             body["chat_template_kwargs"] = dict.fromkeys(THINKING_SWITCHES, self._thinking == "on")
         limit = "max_completion_tokens" if "max_tokens" in self._omitted else "max_tokens"
-        body[limit] = request.max_new_tokens
+        body[limit] = dialogue.tokens_left
         # Other threads may add to the set at this moment, so it is not iterated over.
         body = {field: value for field, value in body.items() if field not in self._omitted}
         if "stop" in body:
@@ -307,22 +365,37 @@ class EndpointPolicy(TextSampler):
         return body
 
 
-def _queries(missing: Sequence[Slot], most_answers: int) -> list[_Query]:
+def _queries(request: _Request, slots: Sequence[Slot], most_answers: int) -> list[_Query]:
     """Group slots, which are in order, into queries of at most ``most_answers`` consecutive responses to a prompt."""
     queries: list[_Query] = []
-    for prompt, rollout in missing:
+    joins = False
+    for prompt, rollout in slots:
         last = queries[-1] if queries else None
-        if last and last.prompt == prompt and last.first + last.size == rollout and last.size < most_answers:
+        is_new = not request.dialogues[prompt, rollout].answers
+        if (
+            last
+            and joins
+            and is_new
+            and last.prompt == prompt
+            and last.first + last.size == rollout
+            and last.size < most_answers
+        ):
             queries[-1] = last._replace(size=last.size + 1)
         else:
             queries.append(_Query(prompt, rollout, 1))
+        joins = is_new
     return queries
 
 
-def known_sum(counts: Sequence[int | None]) -> int | None:
-    """Return the sum of counts, ``None`` if not all are known."""
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+def _finished(request: _Request) -> str:
+    """Say how many responses are over."""
+    total = len(request.dialogues)
+    return f"{total - len(request.unfinished)} of {total}"
+
+
+def _ends_in(answer: Answer, tags: tuple[str, ...]) -> bool:
+    """Return whether an answer was stopped at one of these tags."""
+    return not answer.truncated and answer.text.endswith(tags)
 
 
 def _say(line: str) -> None:

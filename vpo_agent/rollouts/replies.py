@@ -27,6 +27,8 @@ class Answer(NamedTuple):
     """Whether it ran into the limit of tokens, or ended inside its thoughts."""
     stopped_in_thoughts: bool = False
     """Whether it ended inside its thoughts, and not by the limit."""
+    awaits_reply: bool = False
+    """Whether the server has stopped at a tag that ends a turn; the model would write on."""
 
 
 def refused_field(message: str, body: dict[str, Any]) -> str | None:

@@ -144,7 +144,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         def card() -> tuple[int, Any]:
+            has_template = self.server.engine.policy.chat.is_chat
             model = {"id": self.server.name, "object": "model", "created": 0, "owned_by": "vpo-gym"}
+            model["chat_template"] = has_template
             return 200 if self.path == "/v1/models" else 404, {"object": "list", "data": [model]}
 
         self._reply(card)

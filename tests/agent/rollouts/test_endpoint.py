@@ -15,7 +15,7 @@ from scripted_endpoint import Body, Reply, Script, letters, scripted
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import sample_pool
 from vpo_agent.rollouts.endpoint import EndpointPolicy
-from vpo_agent.rollouts.replies import read_answers, refused_field
+from vpo_agent.rollouts.replies import Answer, read_answers, refused_field
 from vpo_envs.common.libraries import install_command
 from vpo_envs.endpoint import Client, EndpointError
 
@@ -320,7 +320,7 @@ def test_an_answer_ends_with_its_last_closing_tag_as_a_local_one_does() -> None:
 
 def test_a_refusal_or_an_unfinished_thought_is_an_empty_answer() -> None:
     (answer,) = read_answers(reply(None, finish="length"), "</answer>", 1)
-    assert answer == ("", None, None, True, False)
+    assert answer == Answer("", None, None, truncated=True)
     with pytest.raises(ValueError, match="a choice without text"):
         read_answers({"choices": [{"finish_reason": "stop"}]}, "</answer>", 1)
 
