@@ -626,6 +626,12 @@ def turns_of(env: AnyEnv, tasks: Sequence[Any]) -> list[Turns] | None:
     return [turn for turn in turns if turn is not None] or None
 
 
+def check_never_replies(env: AnyEnv, name: str, user: str, way_out: str) -> None:
+    """Raise a ValueError if an environment replies to calls, since ``user`` gets a response in one piece."""
+    if env.turn_tags:
+        raise ValueError(f"{name} replies in the middle of a response, which {user} cannot do: {way_out}")
+
+
 CHUNKS_PER_THREAD = 4
 """Parts per thread that a batch is cut into, so that one part with slow answers does not hold up the others."""
 

@@ -25,7 +25,7 @@ from vpo_agent.measure.metrics import diversity
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_envs import Status
 from vpo_envs.common.libraries import check_package
-from vpo_envs.core import ScorerFailure
+from vpo_envs.core import ScorerFailure, check_never_replies
 from vpo_envs.text import as_messages
 
 UNLIKE_GRPO = ("vpo_pool", "set_rl", "max_at_k")
@@ -53,8 +53,8 @@ def settings_of_rows(
         **settings: Other fields of :class:`~vpo_agent.estimators.bound.BoundEstimator`.
 
     Raises:
-        ValueError: An unknown environment, method or option, a method that needs more than a score per rollout, or a
-            number of fixed weights other than the number of objectives.
+        ValueError: An unknown environment, method or option, an environment that replies, a method that needs more
+            than a score per rollout, or a number of fixed weights other than the number of objectives.
     """
     estimator(method)
     if estimator(method).compares_rollouts:
@@ -73,7 +73,10 @@ def settings_of_rows(
         **settings,
     }
     for m in set(_numbers(row)):
-        _estimator_of(_as_text({**row, "num_answers": m})).try_out(1, m)
+        bound = _estimator_of(_as_text({**row, "num_answers": m}))
+        way_out = "train with the built-in trainer, or inside TRL"
+        check_never_replies(bound.env, env_id, "the export for verl", way_out)
+        bound.try_out(1, m)
     return row
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.search.continuation import Continuer
-from vpo_agent.search.instances import Archive, Instance, log_answers
+from vpo_agent.search.instances import Archive, Instance, check_searchable, log_answers
 from vpo_agent.search.records import SearchResult
 from vpo_agent.search.settings import Settings
 from vpo_agent.search.variation import Answer, before, random_prefix, read_answers
@@ -25,6 +25,7 @@ def best_of_n(env: AnyEnv, policy: LMPolicy, indices: Sequence[int], settings: S
     With a budget of tokens the last response is cut where they are spent. Arguments and errors are those of
     :func:`~vpo_agent.search.evolution.evolve`.
     """
+    check_searchable(env, type(env).__name__)
     instances = [Instance(env, index, settings) for index in indices]
     prompts = [env.chat_prompt(instance.task, env.num_answers) for instance in instances]
     continuer = Continuer(policy, prompts, settings)
@@ -97,8 +98,10 @@ def evolve(env: AnyEnv, policy: LMPolicy, indices: Sequence[int], settings: Sett
     finds for an instance does not depend on the other instances.
 
     Raises:
-        ValueError: An index outside the split, or prompts and responses that are too long for the model.
+        ValueError: An environment that replies, an index outside the split, or prompts and responses that are too
+            long for the model.
     """
+    check_searchable(env, type(env).__name__)
     m, seed = env.num_answers, settings.seed
     instances = [Instance(env, index, settings) for index in indices]
     continuer = Continuer(policy, [env.chat_prompt(instance.task, m) for instance in instances], settings)

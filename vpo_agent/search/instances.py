@@ -11,7 +11,7 @@ from vpo_agent.search.records import NOT_SAMPLED, InstanceSearch
 from vpo_agent.search.settings import Goal, Settings, weightings
 from vpo_agent.search.variation import Answer
 from vpo_envs import Status, Task, UnknownFront
-from vpo_envs.core import AnyEnv
+from vpo_envs.core import AnyEnv, check_never_replies
 from vpo_envs.pareto import set_utility
 from vpo_envs.text import format_answers
 
@@ -134,6 +134,11 @@ class Instance:
             tokens=np.pad(tokens, (0, unused)),
             best_answer=self.best_answer,
         )
+
+
+def check_searchable(env: AnyEnv, name: str) -> None:
+    """Raise a ValueError if an environment replies, since a search samples the rest of a response in one piece."""
+    check_never_replies(env, name, "a search", "compare sets of answers with vpo eval and --k")
 
 
 def task_of(env: AnyEnv, index: int) -> Task:

@@ -25,7 +25,7 @@ from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.runs.inputs import changed_inputs, hash_inputs
 from vpo_agent.search.evolution import best_of_n, evolve
-from vpo_agent.search.instances import task_of
+from vpo_agent.search.instances import check_searchable, task_of
 from vpo_agent.search.records import SearchResult, read_log
 from vpo_agent.search.settings import VALUE_NAMES, Settings
 from vpo_envs.common.wording import counted
@@ -58,6 +58,7 @@ class SearchJob(Settings):
     def environment(self, num_answers: int) -> AnyEnv:
         """Make the environment for a policy that writes ``num_answers`` answers in a response, with all instances."""
         env = make_text_env(self.env, **{**self.env_kwargs, "split": self.split, "num_answers": num_answers})
+        check_searchable(env, self.env)
         env.check_scorers()
         for index in self.indices:
             task_of(env, index)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.adapters import read_weights
+from vpo_envs.adapters import check_one_turn, read_weights
 from vpo_envs.common.libraries import check_package
 from vpo_envs.core import Split, Status
 from vpo_envs.pareto import best_of_chances, set_utility, spread_weights
@@ -70,10 +70,12 @@ def vector_task(
         size: Number of tasks.
 
     Raises:
-        ValueError: An unknown environment, bad arguments, or a number of weights other than the number of objectives.
+        ValueError: An unknown environment, bad arguments, an environment that replies, or a number of weights
+            other than the number of objectives.
     """
     kwargs = dict(env_kwargs or {})
     made = make_text_env(env, **kwargs, num_answers=num_answers, split=split)
+    check_one_turn(made, env)
     first = made.task(0)
     weights = [float(weight) for weight in scalar_weights or made.scalar_weights or [1.0] * made.reward_dim]
     read_weights(weights, made.active(first), made.objective_names)

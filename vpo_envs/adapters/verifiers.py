@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import Field
 
 from envs_data.parsing import parse_json
-from vpo_envs.adapters import read_weights
+from vpo_envs.adapters import check_one_turn, read_weights
 from vpo_envs.common.libraries import check_package
 from vpo_envs.core import AnyEnv, ScorerFailure, Split, Status
 from vpo_envs.pareto import set_utility, spread_weights
@@ -129,6 +129,7 @@ class VectorTaskset(vf.Taskset[VectorTask, VectorTasksetConfig]):
 
     def _tasks(self, config: VectorTasksetConfig, prefix: str) -> Iterator[VectorTask]:
         env = make_text_env(config.env, **config.env_kwargs, num_answers=config.num_answers, split=config.split)
+        check_one_turn(env, config.env)
         names = env.objective_names
         if unknown := sorted(set(config.weights) - set(names)):
             raise ValueError(f"{config.env} has no objective {unknown[0]!r}: it has {', '.join(names)}")

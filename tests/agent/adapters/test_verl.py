@@ -105,6 +105,12 @@ def test_an_estimator_that_compares_rollouts_is_refused_whoever_registered_it() 
     assert settings_of_rows(toys.LETTERS_ID, method="best")["method"] == "best"
 
 
+def test_an_environment_that_replies_is_refused() -> None:
+    said = r"vpo/Archive-v0 replies in the middle of a response, which the export for verl cannot do: train with"
+    with pytest.raises(ValueError, match=said):
+        settings_of_rows("vpo/Archive-v0", env_kwargs={"preset": "compact"})
+
+
 def test_another_process_gives_the_same_score() -> None:
     row = dataset_rows(settings_of_rows("vpo/Maze-v0", env_kwargs={"preset": "paper"}), [2])[0]
     text = response(("RIGHT, DOWN", "DOWN", "UP"))

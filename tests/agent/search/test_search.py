@@ -7,6 +7,7 @@ import errno
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -460,6 +461,7 @@ def test_a_folder_of_something_else_is_not_touched(letters: LMPolicy, tmp_path: 
         (["tiny-maze", "--hard", "none.npz"], "cannot read the pool of answers 'none.npz'"),
         (["tiny-maze", "--start", "0"], "start must be at least 1, got 0"),
         (["tiny-maze", "--temperature", "0"], "temperature must be above 0"),
+        (["tiny-archive"], "vpo/Archive-v0 replies in the middle of a response, which a search cannot do"),
         ([], "the following arguments are required: TARGET"),
     ],
 )
@@ -500,6 +502,13 @@ def test_the_example_on_the_maze_compares_evolution_with_samples(tmp_path: Path)
     assert "| tiny-maze, best-of-n | best-of-n | 12 |" in done.stdout
     assert "tiny-maze: evolution is ahead on" in done.stdout
     assert (tmp_path / "searches" / "evolve_maze" / "solved.png").stat().st_size > 0
+
+
+@pytest.mark.parametrize("method", [best_of_n, evolve])
+def test_an_environment_that_replies_is_not_searched(method: Any, letters: LMPolicy) -> None:
+    env = make_text_env("vpo/Archive-v0", preset="compact")
+    with pytest.raises(ValueError, match="replies in the middle of a response"):
+        method(env, letters, [0], Settings(max_new_tokens=9))
 
 
 def test_an_index_outside_a_data_set_is_an_error() -> None:

@@ -129,6 +129,11 @@ def test_reducers_leave_out_what_the_scorer_failed_on() -> None:
     assert too_few.explanation == "the best of k=3 answers needs 1 <= k <= 1, the answers with a score"
 
 
+def test_an_environment_that_replies_is_refused() -> None:
+    with pytest.raises(ValueError, match="vpo/Archive-v0 replies in the middle of a response"):
+        vector_task("vpo/Archive-v0")
+
+
 def test_weights_of_another_number_are_one_sentence() -> None:
     with pytest.raises(ValueError, match=r"need 4 values, one per objective \(completion, gold, diamond, avoid_lava\)"):
         vector_task(scalar_weights=[1, 1])

@@ -94,6 +94,7 @@ def test_the_package_depends_on_a_vpo_gym_that_pip_can_find(tmp_path: Path) -> N
         (["vpo/Maze-v0", "--env-kwargs", '{"preset": "huge"}'], "vpo/Maze-v0 cannot be made"),
         (["vpo/Maze-v0", "--num-answers", "0"], "--num-answers must be at least 1, got 0"),
         (["vpo/RewardModels-v0"], "vpo/RewardModels-v0 has nothing to score with"),
+        (["vpo/Archive-v0"], "vpo/Archive-v0 replies in the middle of a response, which the adapter cannot do"),
         (["bench-v1/easy"], "give bench-v1/compact or bench-v1/natural"),
         (["bench-v1/compact", "--num-answers", "2"], "without settings of environments, which are fixed; got"),
     ],
@@ -228,6 +229,12 @@ def test_a_failed_scorer_is_an_error_and_no_score(monkeypatch: pytest.MonkeyPatc
 def test_weights_of_an_unknown_objective_are_one_sentence() -> None:
     with pytest.raises(ValueError, match=r"vpo/Maze-v0 has no objective 'golf': it has completion, gold"):
         list(maze_taskset(weights={"golf": 1.0}, size=1))
+
+
+@needs_verifiers
+def test_an_environment_that_replies_is_refused() -> None:
+    with pytest.raises(ValueError, match="vpo/Archive-v0 replies in the middle of a response"):
+        list(maze_taskset(env="vpo/Archive-v0", env_kwargs={}, size=1))
 
 
 @needs_verifiers
