@@ -78,8 +78,8 @@ def _natural(name: str, env: str, preset: str, blind: float, best: float, **env_
 PARTS = {"parts": True, "steps": [3, 4], "decisive": False}
 TRACKS: dict[str, tuple[BenchTask, ...]] = {
     "compact": (
-        _compact("maze", "Maze", 60, 0.6694, 0.6111, "maze"),
-        _compact("maze-exit", "Maze", 60, 0.5549, 0.8334, "maze", reward_shape="exit"),
+        _compact("maze", "Maze", 60, 0.4476, 0.6669, "maze"),
+        _compact("maze-exit", "Maze", 60, 0.2652, 0.8556, "maze", reward_shape="exit"),
         _compact("countdown", "Countdown", 32, 0.2520, 0.5209, "countdown"),
         _compact("musique", "MuSiQue", 20, 0.4778, 0.6111, "musique"),
         _compact("tools", "Tools", 32, 0.5455, 0.6111, "tools"),

@@ -45,32 +45,34 @@ def by_hand(front: np.ndarray) -> tuple[float, float]:
 # --- geometry ---
 
 
-def test_start_and_exit_stand_in_the_middle_of_opposite_edges() -> None:
-    directions = Counter(ends(task) for task in lanes(200))
-    assert set(directions) == {((3, 0), (3, 6)), ((3, 6), (3, 0)), ((0, 3), (6, 3)), ((6, 3), (0, 3))}
-    assert min(directions.values()) > 25
+def test_start_and_exit_stand_on_opposite_edges_and_not_across_from_each_other() -> None:
+    starts = Counter(ends(task)[0] for task in lanes(200))
+    for (row, column), (to_row, to_column) in map(ends, lanes(200)):
+        assert sorted([abs(to_row - row), abs(to_column - column)]) == [2, 6]
+    edges = {(row, column) for row in (2, 4) for column in (0, 6)}
+    assert set(starts) == edges | {(column, row) for row, column in edges}
+    assert max(starts.values()) < 50
 
 
-def test_gold_and_diamonds_lie_on_opposite_sides_of_the_direct_lane() -> None:
-    seen = set()
+def test_gold_and_diamonds_lie_in_turn_on_either_side() -> None:
+    sides = Counter[str]()
     for task in lanes(200):
-        start, goal = ends(task)
-        across = 0 if start[0] == goal[0] else 1
-        sides = {symbol: {np.sign(cell[across] - 3) for cell in cells_with(task.rows, symbol)} for symbol in "GD"}
-        assert len(sides["G"]) == len(sides["D"]) == 1
-        assert sides["G"] != sides["D"]
-        seen.add((start, *sides["G"]))
+        (row, column), (to_row, to_column) = ends(task)
+        gold, diamonds = (np.mean(cells_with(task.rows, symbol), axis=0) for symbol in "GD")
+        turn = (to_row - row) * (gold - diamonds)[1] - (to_column - column) * (gold - diamonds)[0]
+        sides["left" if turn > 0 else "right"] += 1
         assert 4 <= len(cells_with(task.rows, "G")) <= 5
         assert 4 <= len(cells_with(task.rows, "D")) <= 5
         assert not cells_with(task.rows, "LB")
-    assert len(seen) == 8
+    assert min(sides.values()) > 70
 
 
-def test_the_direct_lane_takes_six_steps_and_an_outer_lane_the_whole_budget() -> None:
+def test_the_direct_lane_is_a_shortest_route_and_an_outer_lane_takes_the_whole_budget() -> None:
     for task in lanes(200):
         start, goal = ends(task)
-        assert distances(task.rows, start)[goal] == task.fewest_steps == 6
-        assert task.budget == 12
+        assert distances(task.rows, start)[goal] == task.fewest_steps
+        assert task.fewest_steps == 8
+        assert task.budget == task.fewest_steps + 4
 
 
 # --- what it is worth ---
@@ -80,26 +82,14 @@ def test_a_specialist_has_all_of_one_goal_and_a_compromise_beats_it_under_the_me
     env = MazeEnv(preset="compact")
     for task in lanes(30):
         front = np.array([point.vector for point in env.front(task)])
-        for specialist in np.eye(3):
-            assert (front == specialist).all(axis=1).any()
-        assert 1 / 3 + 0.02 < front.mean(axis=1).max() < 0.5
-
-
-@pytest.mark.parametrize(
-    ("near", "far", "least", "most"), [(1, 3, 1.0, 1.01), (2, 1, 1.1, 1.2), (2, 2, 1.3, 1.45), (2, 3, 1.5, 1.7)]
-)
-def test_the_number_of_items_near_and_far_sets_the_worth_of_the_vector(
-    near: int, far: int, least: float, most: float
-) -> None:
-    knobs = {"near": (near, near), "far": (far, far), **UNCERTIFIED}
-    env = MazeEnv(preset="compact", difficulty=knobs)
-    fronts = [np.array([point.vector for point in env.front(env.task(index))]) for index in range(8)]
-    assert least <= np.mean([by_hand(front)[1] for front in fronts]) <= most
+        assert front.max(axis=0).tolist() == [1, 1, 1]
+        assert front.min() == 0
+        assert 1 / 3 + 0.02 < front.mean(axis=1).max() < 0.7
 
 
 @pytest.mark.parametrize(
     "harder",
-    [{"size": 9, "opened": (4, 12)}, {"size": 9, "reach": 4, "far": (3, 4)}, {"size": 11, "reach": 4, "far": (3, 4)}],
+    [{"size": 9, "opened": (4, 12)}, {"size": 9, "reach": 3, "far": (3, 4)}, {"size": 11, "reach": 4, "far": (3, 4)}],
 )
 def test_harder_mazes_are_certified_too(harder: dict[str, Any]) -> None:
     env = MazeEnv(preset="compact", difficulty=harder)
@@ -111,7 +101,7 @@ def test_harder_mazes_are_certified_too(harder: dict[str, Any]) -> None:
 
 
 def test_a_worth_out_of_reach_is_refused_in_the_end() -> None:
-    impossible = {"size": 5, "reach": 2, "near": (5, 5), "far": (1, 1)}
+    impossible = {"size": 7, "reach": 2, "near": (5, 5), "far": (1, 1)}
     with pytest.raises(ValueError, match="found no task in 10000 tries"):
         MazeEnv(preset="compact", difficulty={**impossible, "min_vector_worth": 1.9}).task(0)
 
@@ -119,10 +109,11 @@ def test_a_worth_out_of_reach_is_refused_in_the_end() -> None:
 @pytest.mark.parametrize(
     ("knobs", "message"),
     [
-        ({"size": 8}, "size must be odd, since the direct lane lies in the middle, got 8"),
-        ({"reach": 4}, "reach must be at most 3 on a grid of size 7, got 4"),
+        ({"size": 8}, "size must be odd, since the lanes lie about the middle, got 8"),
+        ({"reach": 3}, "reach must be at most 2 on a grid of size 7, got 3"),
+        ({"bends": 7}, "bends must be at most 6 on a grid of size 7, got 7"),
         ({"near": (2, 4), "far": (1, 3)}, "near and far must allow at most 6 items together"),
-        ({"zone_radius": 2}, "the knobs are min_set_worth, min_vector_worth, size, reach, near, far, opened, slack"),
+        ({"zone_radius": 2}, "min_vector_worth, size, reach, bends, near, far, opened, slack, blocked"),
     ],
 )
 def test_knobs_out_of_range_are_one_sentence(knobs: dict[str, Any], message: str) -> None:
@@ -172,7 +163,7 @@ def test_objectives_of_ones_own_have_no_other_shape() -> None:
         Tidy(reward_shape="exit")
 
 
-def test_with_exit_rewards_the_direct_way_is_worth_half_of_the_best_and_two_routes_are_best() -> None:
+def test_with_exit_rewards_the_direct_way_is_worth_at_most_half_of_the_best() -> None:
     env = MazeEnv(preset="compact", reward_shape="exit")
     assert env.objective_names == ("completion", "gold", "diamond")
     for index in range(50):
@@ -180,21 +171,18 @@ def test_with_exit_rewards_the_direct_way_is_worth_half_of_the_best_and_two_rout
         assert task == MazeEnv(preset="compact").task(index)
         vectors = {point.vector for point in env.front(task)}
         assert {(v[1] == 1, v[2] == 1) for v in vectors} >= {(True, False), (False, True)}
-        assert env.optimum(task) == pytest.approx(2 / 3)
-        moves = ("UP", "DOWN", "LEFT", "RIGHT")
-        straight = [format_answers([", ".join([move] * task.fewest_steps)]) for move in moves]
-        assert env.score_batch([task] * 4, straight, 1).rewards[:, 0].max(axis=0).tolist() == [1, 0, 0]
+        assert env.optimum(task) >= 2 / 3 - 1e-6
 
 
 # --- what answers earn that do not read the maze ---
 
 
-def test_straight_routes_earn_haste_alone_on_every_fourth_maze() -> None:
+def test_a_move_into_a_wall_ends_the_walk() -> None:
     env = MazeEnv(preset="compact")
-    straight = [format_answers([", ".join([move] * 6)]) for move in ("UP", "DOWN", "LEFT", "RIGHT")]
-    earned = np.array([env.score_batch([task] * 4, straight, 1).rewards[:, 0] for task in lanes(200)])
-    np.testing.assert_array_equal(earned.max(axis=1), [[0, 0, 1]] * 200)
-    assert earned.mean(axis=0)[:, 2].max() < 0.4
+    ending = MAZE.model_copy(update={"blocked": "ends"})
+    for route, there in (("RRRR", (0, 0, 1)), ("LRRRR", (0, 0, 0)), ("RRRDRR", (0, 0, 0)), ("RRDURRU", (0, 1, 0.5))):
+        assert env.score_batch([ending], [f"<answer>{' '.join(route)}</answer>"]).rewards[0, 0].tolist() == list(there)
+    assert {task.blocked for task in lanes(5)} == {"ends"}
 
 
 # --- text ---
@@ -205,7 +193,7 @@ def test_the_compact_prompt_lists_the_open_cells() -> None:
     for task in lanes(50):
         words = env.prompt(task, 3).split()
         cells = [f"{'abcdefg'[c]}{r + 1}{symbol}" for r, row in enumerate(task.rows) for c, symbol in enumerate(row)]
-        assert words == ["budget", "12", "answers", "3", *(cell for cell in cells if not cell.endswith("#"))]
+        assert words == ["budget", f"{task.budget}", "answers", "3", *(c for c in cells if not c.endswith("#"))]
         assert len(words) <= 50
 
 
@@ -224,19 +212,14 @@ def test_pictures_and_text_leave_out_the_lava() -> None:
 def test_demonstrations_are_of_different_kinds_and_each_kind_is_as_likely() -> None:
     env = MazeEnv(preset="compact")
     rng = np.random.default_rng(0)
-    first, kinds = Counter[str](), Counter[str]()
+    kinds = Counter[str]()
     for task in lanes(200):
         answers = env.demonstrations(task, rng, 3)
+        assert len(set(answers)) == 3
         batch = env.score_batch([task], [format_answers(answers)], 3)
         assert (batch.status == Status.OK).all()
-        best = max(sum(point.vector) for point in env.front(task))
-        names = []
+        front = np.array([point.vector for point in env.front(task)])
         for vector in batch.rewards[0]:
-            specialist = [name for name, share in zip(env.objective_names, vector, strict=True) if share == 1]
-            names.append(*specialist or ["compromise" if vector.sum() == pytest.approx(best) else "other"])
-        assert len(set(names)) == 3
-        first[names[0]] += 1
-        kinds.update(names)
-    assert set(kinds) == {"gold", "diamond", "haste", "compromise"}
-    assert all(35 <= count <= 65 for count in first.values())
-    assert all(125 <= count <= 175 for count in kinds.values())
+            kinds.update(name for name, share in zip(env.objective_names, vector, strict=True) if share == 1)
+            kinds["compromise"] += vector.sum() == pytest.approx(front.sum(axis=1).max())
+    assert all(kinds[name] >= 125 for name in (*env.objective_names, "compromise"))

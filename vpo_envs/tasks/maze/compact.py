@@ -23,8 +23,9 @@ class MazeCompactEnv(MazeEnv):
 
     ## Description
 
-    S and E are the middles of opposite edges, and three lanes join them: one with gold, one with diamonds, and a short
-    one between the two. Some gold and some diamonds lie beside the short lane, so that a route can also compromise.
+    S and E lie on opposite edges, and three lanes join them: one with gold, one with diamonds, and a short one between
+    the two. All of them bend. Some gold and some diamonds lie beside the short lane, so that a route can also
+    compromise. A move into a wall or over the edge ends the walk.
     There is no lava: a subclass with objectives of its own leaves out ``avoid_lava``, which would be the same as
     ``completion``. The prompt is one word per open cell. Each maze is certified to need three routes and a vector.
 

@@ -1,9 +1,10 @@
 """Mazes with three lanes: gold along one, diamonds along another, and a direct one between them.
 
-The direct lane leads straight from the start, in the middle of one edge, to the exit opposite. On either side an outer
-lane leaves it, runs further out and comes back. One of its ends runs beside the direct lane, where a route picks up a
-part of the items for two more steps; the other items lie at the far side. The step budget is the length of an outer
-lane, so a route can have all the gold, all the diamonds or the fewest steps, or a part of all three.
+The direct lane leads from the start, on one edge, to the exit opposite. On either side an outer lane leaves it, runs
+further out and comes back. One of its ends runs beside the direct lane, where a route picks up a part of the items for
+two more steps; the other items lie at the far side. All three bend together to one side and the other, so no route
+leads through two mazes. The step budget is the length of an outer lane, so a route can have all the gold, all the
+diamonds or the fewest steps, or a part of all three.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Self
 
 import numpy as np
@@ -31,6 +33,7 @@ from vpo_envs.tasks.maze.task import (
     OPEN,
     START,
     WALL,
+    Blocked,
     MazeTask,
     geometry,
     split_of_layout,
@@ -55,19 +58,23 @@ LANES_OBJECTIVES: tuple[Objective, ...] = (
 class LanesConfig(CertifiedConfig):
     """How mazes with three lanes are drawn. Pairs are inclusive ranges, drawn uniformly for gold and diamonds."""
 
-    size: int = Field(7, ge=5, le=MAX_SIZE, description="rows and columns of the grid, an odd number")
-    reach: int = Field(3, ge=2, description="rows between the direct lane and the far side of an outer lane")
+    size: int = Field(7, ge=7, le=MAX_SIZE, description="rows and columns of the grid, an odd number")
+    reach: int = Field(2, ge=2, description="rows between the direct lane and the far side of an outer lane")
+    bends: int = Field(2, ge=1, description="fewest bends of the lanes")
     near: Range = Field((2, 2), description="items of each kind beside the direct lane: more are better compromises")
     far: Range = Field((2, 3), description="items of each kind on the far side: more are worse compromises")
-    opened: Range = Field((0, 5), description="further walls opened: dead ends and shortcuts")
+    opened: Range = Field((0, 2), description="further walls opened: dead ends and shortcuts")
     slack: int = Field(0, ge=0, description="steps of the budget beyond the length of an outer lane")
+    blocked: Blocked = Field("ends", description="a move into a wall stays put and costs a step, or it ends the walk")
 
     @model_validator(mode="after")
     def _has_room(self) -> Self:
         if self.size % 2 == 0:
-            raise ValueError(f"size must be odd, since the direct lane lies in the middle, got {self.size}")
-        if self.reach > self.size // 2:
-            raise ValueError(f"reach must be at most {self.size // 2} on a grid of size {self.size}, got {self.reach}")
+            raise ValueError(f"size must be odd, since the lanes lie about the middle, got {self.size}")
+        if self.reach > self.room:
+            raise ValueError(f"reach must be at most {self.room} on a grid of size {self.size}, got {self.reach}")
+        if self.bends >= self.size:
+            raise ValueError(f"bends must be at most {self.size - 1} on a grid of size {self.size}, got {self.bends}")
         if 2 * (self.near[1] + self.far[1]) > MAX_ITEMS:
             raise ValueError(
                 f"near and far must allow at most {MAX_ITEMS // 2} items together, for the exact front's sake, got "
@@ -75,30 +82,42 @@ class LanesConfig(CertifiedConfig):
             )
         return self
 
+    @property
+    def room(self) -> int:
+        """The most rows that an outer lane may reach, so that a row remains for bends."""
+        return self.size // 2 - 1
+
 
 def draw_lanes(source: random.Random, config: LanesConfig, split: Split) -> MazeTask | None:
     """Draw a maze; ``None`` if it is not of this split, not certified or has too little room for its items."""
     size, reach = config.size, config.reach
     lanes = [sorted(source.choices(range(size), k=2 * reach)) for _ in range(2)]
     counts = [(source.randint(*config.near), source.randint(*config.far)) for _ in lanes]
-    # The lower lane is mirrored below. A route that takes the near items of both never has to turn back.
+    # The lower lane is turned by half a circle. A route that takes the near items of both never has to turn back.
     if lanes[0][1] + lanes[1][1] >= size or any(
         turns[1] - turns[0] < near - 1 or turns[reach] - turns[reach - 1] < far - 1
         for turns, (near, far) in zip(lanes, counts, strict=True)
     ):
         return None
+    bends = _draw_bends(source, size, size // 2 - reach)
+    longer = sum(abs(one - other) for one, other in pairwise(bends))
+    if longer < config.bends:
+        return None
 
-    symbols: dict[Point, str] = {(0, column): OPEN for column in range(size)}
+    lines: list[list[Point]] = [[(0, column) for column in range(size)]]
+    items: dict[Point, str] = {}
     kinds = source.sample([GOLD, DIAMOND], 2)
     for upper, turns, kind, (near, far) in zip((True, False), lanes, kinds, counts, strict=True):
         side = [(1, column) for column in range(turns[0], turns[1] + 1)]
         top = [(reach, column) for column in range(turns[reach - 1], turns[reach] + 1)]
-        drawn = dict.fromkeys(_lane(turns, size), OPEN) | dict.fromkeys(
-            source.sample(side, near) + source.sample(top, far), kind
-        )
-        for (height, column), symbol in drawn.items():
-            symbols[(height, column) if upper else (-height, size - 1 - column)] = symbol
-    symbols |= {(0, 0): START, (0, size - 1): EXIT}
+        sign, first = (1, 0) if upper else (-1, size - 1)
+        lines.append([(sign * height, first + sign * column) for height, column in _lane(turns, size)])
+        chosen = source.sample(side, near) + source.sample(top, far)
+        items |= {(sign * height, first + sign * column): kind for height, column in chosen}
+    items |= {(0, 0): START, (0, size - 1): EXIT}
+    joins_first = [source.random() < 0.5 for _ in bends]
+    symbols = dict.fromkeys((cell for line in lines for cell in _bent(line, bends, joins_first)), OPEN)
+    symbols |= {(height + bends[column], column): symbol for (height, column), symbol in items.items()}
 
     turned, mirrored, swapped = (source.random() < 0.5 for _ in range(3))
     grid = [WALL] * (size * size)
@@ -108,8 +127,10 @@ def draw_lanes(source: random.Random, config: LanesConfig, split: Split) -> Maze
         grid[column * size + row if swapped else row * size + column] = symbol
     _open_walls(source, grid, size, source.randint(*config.opened))
     rows = tuple(["".join(grid[i : i + size]) for i in range(0, size * size, size)])
-    task = MazeTask(rows=rows, budget=size - 1 + 2 * reach + config.slack)
-    if split_of_layout(task.board.passable) != split:
+    fewest = size - 1 + longer
+    task = MazeTask(rows=rows, budget=fewest + 2 * reach + config.slack, blocked=config.blocked)
+    # A shorter way would lead past the bends.
+    if split_of_layout(task.board.passable) != split or task.fewest_steps < fewest:
         return None
     return task if config.certifies(lambda: worths(lane_vectors(solved_lanes(task)))) else None
 
@@ -140,6 +161,25 @@ def _lane(turns: list[int], size: int) -> Iterator[Point]:
             if turn == column:
                 height += 1 if number < len(turns) // 2 else -1
                 yield height, column
+
+
+def _draw_bends(source: random.Random, size: int, most: int) -> list[int]:
+    """Return how far each column is moved up, from ``-most`` to ``most``: never further back than the one before."""
+    moved = [source.randint(-most, most)]
+    way = source.choice((-1, 1))
+    for _ in range(size - 1):
+        moved.append(moved[-1] + way * (source.random() < 0.3 and abs(moved[-1] + way) <= most))
+    return moved
+
+
+def _bent(line: Sequence[Point], bends: Sequence[int], joins_first: Sequence[bool]) -> set[Point]:
+    """Return the cells of a lane after the columns have moved, and those that join them again."""
+    cells = {(height + bends[column], column) for height, column in line}
+    for (height, column), (_, following) in pairwise(line):
+        left, right = sorted((column, following))
+        joins, level = (left, right) if joins_first[left] else (right, left)
+        cells.add((height + bends[level], joins))
+    return cells
 
 
 def _open_walls(source: random.Random, grid: list[str], size: int, count: int) -> None:
