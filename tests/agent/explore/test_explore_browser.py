@@ -12,9 +12,13 @@ import pytest
 from browser import AXE, DRIVER, Browser, chromium
 from pools import maze_pool
 
+from vpo_agent.bench.sample import Written
+from vpo_agent.command import main
 from vpo_agent.explore.page import explore_runs
 from vpo_agent.measure.pool import Pool
+from vpo_agent.measure.sampling import sample_pool
 from vpo_envs import Status
+from vpo_envs.registration import make_text_env
 from vpo_envs.text import format_answers
 
 pytestmark = pytest.mark.skipif(DRIVER is None, reason="needs Chromium and chromedriver: make browser")
@@ -237,6 +241,43 @@ def test_axe_finds_no_barrier(browser: Browser, tmp_path: Path, scheme: str, wid
     assert browser.violations() == []
     browser.run("document.body.insertAdjacentHTML('beforeend', '<button></button>')")
     assert [found.split()[0] for found in browser.violations()] == ["button-name"]
+    browser.prefer(prefers_color_scheme="light")
+    browser.resize(1366, 860)
+
+
+@pytest.fixture(scope="module", params=["compact", "conflict"])
+def replying(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The explorer and the transcripts of responses in which the archive replies, the best three answers of tasks."""
+    folder = tmp_path_factory.mktemp("replying")
+    env = make_text_env("vpo/Archive-v0", preset=request.param, num_answers=3, split="test")
+    texts = [format_answers([point.answer for point in env.front(env.task(index))], 3) for index in range(2)]
+    sampling = {"rollouts": 2, "max_new_tokens": 99, "temperature": 1.0, "seed": [0], "source": {"method": "vpo"}}
+    pool = sample_pool(env, Written(texts), range(2), **sampling)
+    explorer = page_of(folder, pool)
+    assert main(["show", str(folder / "0.npz")]) == 0
+    return explorer, folder / "0.html"
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: make browser")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1300])
+def test_replies_stand_apart_from_what_the_model_wrote(
+    browser: Browser, replying: tuple[Path, Path], scheme: str, width: int
+) -> None:
+    browser.resize(width, 860)
+    browser.prefer(prefers_color_scheme=scheme)
+    for page in replying:
+        browser.open(page)
+        browser.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        shown = browser.run("return document.querySelector('.panel pre').innerText.split('\\n')")
+        assert shown[0].startswith("<open>")
+        assert shown[1].startswith("reply ")
+        assert not browser.run("return /[\\ue000\\ue001]/.test(document.querySelector('main').innerText)")
+        colour = "return getComputedStyle(document.querySelector(arguments[0])).backgroundColor"
+        assert browser.run(colour, ".panel pre .reply") != browser.run(colour, ".panel pre")
+        assert browser.run("return document.documentElement.scrollWidth") <= width
+        assert browser.violations() == []
+        assert browser.console() == []
     browser.prefer(prefers_color_scheme="light")
     browser.resize(1366, 860)
 

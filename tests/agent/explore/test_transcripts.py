@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browser import DRIVER, chromium
+from browser import AXE, DRIVER, chromium
 from pools import MAZE, maze_pool, random_pool, save_run
 from test_explore import ATTACK, Page
 
@@ -147,6 +147,18 @@ def test_the_explorer_links_to_the_pages_of_its_runs(tmp_path: Path) -> None:
     ((link,),) = [Page(out).data["links"]]
     assert link["text"].startswith("All answers of b,")
     assert (out.parent / link["to"]).samefile(runs[1] / "transcripts.html")
+
+
+@pytest.mark.skipif(DRIVER is None or not AXE.exists(), reason="needs Chromium and axe-core: make browser")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_barrier_on_the_page(tmp_path: Path, scheme: str) -> None:
+    maze_pool(prompts=2).save(tmp_path / "pool.npz")
+    assert main(["show", str(tmp_path / "pool.npz")]) == 0
+    with chromium(tmp_path / "profile") as browser:
+        browser.prefer(prefers_color_scheme=scheme)
+        browser.open(tmp_path / "pool.html")
+        browser.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        assert browser.violations() == []
 
 
 @pytest.mark.skipif(DRIVER is None, reason="needs Chromium and chromedriver: make browser")

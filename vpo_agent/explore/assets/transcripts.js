@@ -32,6 +32,11 @@ function kept() {
   return sign ? found.sort((x, y) => sign * (key(x) - key(y))) : found;
 }
 
+/** A text that the keyboard can scroll. */
+function text(parts) {
+  return html("pre", { tabindex: 0 }, parts);
+}
+
 function card(answer) {
   const { group, response } = answer;
   const place = [group.when, `task ${group.task}`, `response ${answer.r + 1}`, response.answers.length > 1 ? `answer ${answer.a + 1}` : ""];
@@ -40,11 +45,11 @@ function card(answer) {
     html("dd", {}, html("span", { class: "bar" }, html("i", { style: { width: percent(answer.vector[i]).replace("\u00a0", "") } })), shown(answer.vector[i])),
   ]);
   return html("article", { class: "panel" },
-    html("header", {}, html("h3", {}, answer.status), html("span", { class: "note" }, place.filter(Boolean).join(" · "))),
+    html("header", {}, html("h2", {}, answer.status), html("span", { class: "note" }, place.filter(Boolean).join(" · "))),
     answer.why ? html("p", { class: "why" }, answer.why) : null,
-    answer.text.trim() ? html("pre", {}, withReplies(answer.text)) : null,
+    answer.text.trim() ? text(withReplies(answer.text)) : null,
     html("dl", { class: "values" }, ...values.filter(Boolean).flat()),
-    html("details", {}, html("summary", {}, "Prompt and whole response"), html("pre", {}, group.prompt || "(the prompt is not known here)"), html("pre", {}, withReplies(response.text))));
+    html("details", {}, html("summary", {}, "Prompt and whole response"), text([group.prompt || "(the prompt is not known here)"]), text(withReplies(response.text))));
 }
 
 function show() {
