@@ -302,9 +302,9 @@ def chains(task: Any) -> list[str]:
     return [write_names(chain[:5]) for chain in longest_chains(task)]
 
 
-def whole_chains(task: Any) -> list[str]:
-    """The chains from the leaf."""
-    return [" ".join(chain) for chain in task.chains]
+def chains_by_kind(training: Sequence[Any], env: Any) -> Rules:
+    """The chains from the leaf; that whose first name is of another kind first."""
+    return lambda task: [" ".join(chain) for chain in sorted(task.chains)]
 
 
 # What compact tasks tell without some of their lines, always in the same order ---------------------------------------
@@ -388,7 +388,7 @@ ROWS = [
     Row("vpo/MuSiQue-v0", NAMED, "which line follows which", lines_on_their_own, 300),
     *(Row("vpo/EUREQA-v0", {"preset": preset}, "the clues", chains) for preset in PRESETS[:2]),
     Row("vpo/EUREQA-v0", {"preset": "conflict", "difficulty": {"decoys": 8}}, "the clues", chains),
-    Row("vpo/EUREQA-v0", {"preset": "compact"}, "the witnesses", whole_chains),
+    Row("vpo/EUREQA-v0", {"preset": "compact"}, "the witnesses", chains_by_kind, 100),
     *(Row("vpo/Tools-v0", {"preset": preset}, "names and descriptions", calls_by_type) for preset in PRESETS[:2]),
     Row("vpo/Tools-v0", {"preset": "compact"}, "which parameters a tool takes", calls_by_shape, 300),
     Row("vpo/Tools-v0", NAMED, "which parameters a tool takes", calls_by_shape, 300),
