@@ -154,7 +154,7 @@ def test_a_generated_question_is_solved_by_following_names(preset: str) -> None:
     for task in tasks_of(preset):
         about = {paragraph.title: paragraph for paragraph in task.paragraphs}
         texts = {paragraph.number: paragraph.text for paragraph in task.paragraphs}
-        assert len(about) == len(task.paragraphs) == 20
+        assert len(about) == len(task.paragraphs) == (20 if preset == "paper" else 28)
         [start] = [title for title in about if re.search(rf"\b{title}\b", task.question)]
         current = start
         for hop in task.hops:
@@ -189,9 +189,8 @@ def relations_stated(text: str) -> set[str]:
     return {name for name, pattern in patterns for one in sentences if re.fullmatch(f" ?{pattern}", one)}
 
 
-@MODES
-def test_every_step_has_lookalikes(preset: str) -> None:
-    for task in tasks_of(preset)[:50]:
+def test_every_step_has_lookalikes() -> None:
+    for task in tasks_of("paper")[:50]:
         stated = {paragraph.number: relations_stated(paragraph.text) for paragraph in task.paragraphs}
         for hop in task.hops:
             relation = {
@@ -252,7 +251,8 @@ def test_the_prompt_shows_everything() -> None:
     prompt = ENVS["conflict"].prompt(task, 3)
     assert all(f"[{p.number}] {p.title}: {p.text}" in prompt for p in task.paragraphs)
     assert task.question in prompt
-    assert f"at most {['no', 'one', 'two', 'three'][task.max_citations]} different" in prompt
+    assert task.max_citations == 3
+    assert "three different" in prompt
 
 
 # --- fronts ---
@@ -437,10 +437,23 @@ def test_listing_and_copying_earn_what_the_definition_leaves_to_chance() -> None
     assert scalar_of(stuffed) < 0.04
 
 
-@MODES
-def test_side_facts_lead_to_paragraphs_as_steps_do(preset: str) -> None:
+def test_many_paths_of_as_many_steps_end_in_the_last_relation() -> None:
+    counts = []
+    for task in tasks_of("conflict")[:15]:
+        about = {paragraph.title: paragraph.text for paragraph in task.paragraphs}
+        gold = {paragraph.number: paragraph.title for paragraph in task.paragraphs}
+        paths = [[gold[task.support[0]]]]
+        for _ in task.hops[1:]:
+            paths = [[*path, title] for path in paths for title in about if re.search(rf"\b{title}\b", about[path[-1]])]
+        ends = [path for path in paths if path[-1] in statements_of_last_relation(task)]
+        assert [gold[number] for number in task.support] in ends
+        counts.append(len(ends))
+    assert np.median(counts) >= 8
+
+
+def test_side_facts_lead_to_paragraphs_as_steps_do() -> None:
     mentions = []
-    for task in tasks_of(preset):
+    for task in tasks_of("paper"):
         titles = {paragraph.title for paragraph in task.paragraphs}
         texts = {paragraph.number: paragraph.text for paragraph in task.paragraphs}
         for hop in task.hops[:-1]:

@@ -84,6 +84,10 @@ class MuSiQueConfig(Frozen):
     paragraphs: int = Field(20, ge=4, le=200, description="paragraphs in all")
     lookalikes: int = Field(2, ge=0, le=20, description="paragraphs per step that state its relation of another thing")
     side_facts: Range = Field((2, 3), description="other relations that a paragraph states, three at most")
+    forks: bool = Field(
+        False,
+        description="whether as many paths as there is room for lead on to the last relation, instead of lookalikes",
+    )
     asides: Range = Field((0, 1), description="sentences of a paragraph that lead nowhere, three at most")
     missing_citations: int = Field(
         0, ge=0, le=MAX_HOPS - 1, description="how many fewer citations count than the question has steps"
@@ -91,10 +95,11 @@ class MuSiQueConfig(Frozen):
 
 
 PRESETS = {
-    "conflict": MuSiQueConfig(hops=(3, 4), missing_citations=1),
+    "conflict": MuSiQueConfig(hops=(4, 4), paragraphs=28, side_facts=(3, 3), missing_citations=1, forks=True),
     "paper": MuSiQueConfig(),
 }
-"""``conflict``: one citation fewer than there are steps. ``paper``: two to four steps, all of which can be cited."""
+"""``conflict``: one citation fewer than there are steps, and forks on the way. ``paper``: two to four steps, all of
+which can be cited."""
 
 
 def draw_question(source: random.Random, config: MuSiQueConfig) -> MuSiQueTask | None:
@@ -149,7 +154,8 @@ def _write(
     things: list[Thing],
     question: str,
 ) -> MuSiQueTask:
-    pages = _draw_pages(source, namer, config, chain, things)
+    draw_pages = _draw_forks if config.forks else _draw_pages
+    pages = draw_pages(source, namer, config, chain, things)
     order = list(range(config.paragraphs))
     source.shuffle(order)
     number_of = {i: number for number, i in enumerate(order)}
@@ -212,6 +218,59 @@ def _draw_pages(
             page.facts.append((relation, target))
         pages.append(page)
     return pages
+
+
+FORKED = 1.9
+"""How many times as many paragraphs there are at a step as at the one before."""
+
+
+def _draw_forks(
+    source: random.Random, namer: Namer, config: MuSiQueConfig, chain: list[Relation], things: list[Thing]
+) -> list[Page]:
+    """Return the pages of the chain, then those of other paths of as many steps that end in the last relation.
+
+    Whoever knows the last relation alone meets a fork at each page. Statements of the last relation lead to things
+    without a page. What room is left goes to pages that no path needs.
+    """
+    steps = len(chain)
+    kinds = [{chain[-1].subject}]
+    for _ in range(steps - 1):
+        kinds.insert(0, {relation.subject for relation in RELATIONS if relation.object in kinds[0]})
+    shares = [FORKED**step for step in range(1, steps)]
+    room = [1, *(round((config.paragraphs - 1) * share / sum(shares)) for share in shares)]
+    room[-1] = config.paragraphs - sum(room[:-1])
+    pages: list[Page] = []
+    others: list[Page] = []
+    level = [things[0]]
+    for step, (gold, way) in enumerate(zip(things, chain, strict=False)):
+        after = [things[step + 1]] if step + 1 < steps else []
+        for subject in source.sample(level, len(level)):
+            onward = kinds[step + 1] if step + 1 < steps else set()
+            most = room[step + 1] if onward else 0
+            mains = [way] if subject is gold else [chain[-1]] if step + 1 == steps else []
+            rest = [relation for relation in OF_KIND[subject.kind] if relation not in mains]
+            rest = sorted(source.sample(rest, len(rest)), key=lambda relation: relation.object not in onward)
+            page = Page(subject, [])
+            for relation in [*mains, *rest][: 1 + source.randint(*config.side_facts)]:
+                known = [thing for thing in after if thing.kind == relation.object]
+                if relation is way and subject is gold:
+                    target = things[step + 1]
+                elif relation is chain[-1] or relation.object not in onward or (len(after) >= most and not known):
+                    target = new_thing(namer, relation.object)
+                elif len(after) < most:
+                    target = new_thing(namer, relation.object)
+                    after.append(target)
+                else:
+                    target = source.choice(known)
+                page.facts.append((relation, target))
+            (pages if subject is gold else others).append(page)
+        level = after
+    while len(pages) + len(others) < config.paragraphs:
+        subject, main = _draft(source, new_thing(namer, source.choice(KINDS)))
+        rest = [relation for relation in OF_KIND[subject.kind] if relation is not main]
+        told = [main, *source.sample(rest, min(len(rest), source.randint(*config.side_facts)))]
+        others.append(Page(subject, [(relation, new_thing(namer, relation.object)) for relation in told]))
+    return [*pages, *others]
 
 
 def _draft(source: random.Random, thing: Thing) -> tuple[Thing, Relation]:
