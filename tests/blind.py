@@ -17,7 +17,10 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from vpo_envs.core import Call
 from vpo_envs.pareto import spread_weights
+from vpo_envs.tasks.archive.generate import THEMES
+from vpo_envs.tasks.archive.task import OPEN
 from vpo_envs.tasks.countdown.generate import _reachable, _worths
 from vpo_envs.tasks.eureqa.task import write_names
 from vpo_envs.tasks.gsm8k.task import write_answer as write_equations
@@ -351,6 +354,74 @@ def answers_about_anyone(training: Sequence[Any], env: Any) -> Rules:
     return answers
 
 
+# Documents of the archive that are opened, and answers that do not rest on them --------------------------------------
+
+
+def opened_archive(env: Any, task: Any, titles: Sequence[str], word: str) -> str:
+    """An answer after documents were opened."""
+    return str(env.played(task, [Call(OPEN, title) for title in titles], word))
+
+
+def words_asked_for(training: Sequence[Any], env: Any) -> Rules:
+    """The kinds of thing that the question may mean, and the things; or the answers to other tasks."""
+    known = list(dict.fromkeys(word for task in training for word in (task.kind, task.near, task.far)))
+
+    def words(task: Any) -> list[str]:
+        for theme in THEMES:
+            if re.fullmatch(re.escape(theme["question"]).replace(r"\{s\}", ".+"), task.question):
+                return [*theme["kinds"], *itertools.chain(*theme["kinds"].values())]
+        return known
+
+    return words
+
+
+def words_unread(training: Sequence[Any], env: Any) -> Rules:
+    """Words that the question may ask for, with the document opened that it names."""
+    words = words_asked_for(training, env)
+    return lambda task: [opened_archive(env, task, [named_title(task)], word) for word in words(task)]
+
+
+def named_title(task: Any) -> str:
+    """The title that the question names."""
+    return next(document.title for document in task.documents if document.title in task.question)
+
+
+def words_in_order(training: Sequence[Any], env: Any) -> Rules:
+    """What each document tells, after the first documents of the list up to it or beyond."""
+
+    def answers(task: Any) -> list[str]:
+        titles = [document.title for document in task.documents]
+        told = [word_told(document) for document in task.documents]
+        ends = range(1, len(titles) + 1)
+        return [opened_archive(env, task, titles[:end], word) for end in ends for word in told[:end]]
+
+    return answers
+
+
+def words_of_all(training: Sequence[Any], env: Any) -> Rules:
+    """What each document tells, after all of them, that of the one that the question names first."""
+
+    def answers(task: Any) -> list[str]:
+        titles = [document.title for document in task.documents]
+        documents = sorted(task.documents, key=lambda document: document.title != named_title(task))
+        return [opened_archive(env, task, titles, word_told(document)) for document in documents]
+
+    return answers
+
+
+TOLD = [
+    re.sub(r"\\{[ok]\\}", "([^.]+)", re.escape(sentence)).replace(r"\{s\}", "[^.]+?")
+    for theme in THEMES
+    for sentence in (theme["line"], *theme["sentences"])
+]
+
+
+def word_told(document: Any) -> str:
+    """The kind or the thing that a document of the archive states, whoever it is about."""
+    found = [match[1] for pattern in TOLD if (match := re.search(pattern, document.text))]
+    return found[0] if found else document.text.split()[-1]
+
+
 # Which program answers which task ------------------------------------------------------------------------------------
 
 SIZES = (1, 3, 30)
@@ -396,6 +467,16 @@ ROWS = [
     Row("vpo/Code-v0", NAMED, "the customers' lines", programs, 100),
     Row("vpo/Programs-v0", {"preset": "compact"}, "the examples", fixed_programs, 200),
     Row("vpo/Programs-v0", {"preset": "compact", "difficulty": PARTS}, "the examples", fixed_programs, 200),
+    *(
+        Row("vpo/Archive-v0", {"preset": preset}, left_out, answers, 200)
+        for preset in PRESETS[1:]
+        for left_out, answers in (
+            ("all documents, which stay closed", words_asked_for),
+            ("the named document, which is opened", words_unread),
+            ("which document follows which, opened in order", words_in_order),
+            ("which document follows which, all opened", words_of_all),
+        )
+    ),
 ]
 
 
