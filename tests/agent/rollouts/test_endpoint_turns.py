@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import toys
 from scripted_endpoint import Body, Reply, Script, scripted
 from served import served
 
 from vpo_agent.command import main
 from vpo_agent.measure.pool import Pool
+from vpo_agent.policy.chat import ChatFormat
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import TextResponses
 from vpo_agent.rollouts.endpoint import EndpointPolicy
@@ -184,6 +186,36 @@ def test_an_interrupted_conversation_goes_on_where_it_was(tmp_path: Path, capsys
         policy.sample([PROMPT], rollouts=2, num_answers=1, max_new_tokens=40, turns=turns)
         policy.forget()
     assert not journal.exists()
+
+
+CHAT = (
+    "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@pytest.mark.parametrize("chat", [True, False], ids=["with a template", "without"])
+def test_a_served_model_writes_what_it_writes_locally(chat: bool) -> None:
+    """Nearly greedy, so that both are certain; the model of a server is asked as it would be asked here."""
+    tokenizer = toys.chat_tokenizer(CHAT, "<|user|>", "<|assistant|>", "<|end|>") if chat else toys.bpe_tokenizer()
+    model = toys.tiny_model("qwen3", tokenizer, scale=1.0)
+    prompts = ["a maze", "an answer to the maze"]
+    said = {"a maze": "<look>maze</look> so <answer>m</answer>", prompts[1]: "<look></look> no <look>a</look>"}
+    form = ChatFormat(tokenizer)
+    heads = {prompt: form.apply([{"role": "user", "content": prompt}]) if chat else prompt for prompt in prompts}
+    toys.teach(model, tokenizer, [(heads[prompt], text) for prompt, text in said.items()], steps=120)
+    policy = LMPolicy(model.eval(), tokenizer)
+    turns = [Turns(("look",), 2, respond)] * 2
+    sampling: dict[str, Any] = {"rollouts": 2, "num_answers": 1, "max_new_tokens": 40, "temperature": 0.001}
+    local = policy.sample(prompts, turns=turns, **sampling)
+    assert all(calls_of(text) for text in local.texts)
+    assert all(text.startswith("<look></look> no") for text in local.texts[2:]), "they write on"
+    with served(policy) as server:
+        remote = EndpointPolicy(Client(server.base_url), "default").sample(prompts, turns=turns, **sampling)
+    assert remote.texts == local.texts
+    assert remote.origin["usage"]["truncated"] == int(local.truncated.sum())
+    assert remote.tokens is not None
+    assert remote.tokens.tolist() == local.tokens.tolist()
 
 
 @pytest.fixture(scope="module")
