@@ -18,6 +18,7 @@ from vpo_agent.measure.summary import Summary, worth_of_answers, worth_of_fronts
 from vpo_envs import Status, VectorTextEnv
 from vpo_envs.core import AnyEnv
 from vpo_envs.registration import env_type, registering_module
+from vpo_envs.text import readable
 
 MOSTLY = 0.5
 SHOWN_CHARACTERS, SHOWN_NAMES = 300, 4
@@ -285,7 +286,7 @@ def _unread_and_cut(pool: Pool) -> tuple[float, float]:
 def _with_a_response(text: str, pool: Pool) -> str:
     if not pool.responses:
         return text
-    response = pool.responses[0][0]
+    response = readable(pool.responses[0][0])
     more = "…" if len(response) > SHOWN_CHARACTERS else ""
     return f"{text}. The first response: {response[:SHOWN_CHARACTERS]!r}{more}"
 

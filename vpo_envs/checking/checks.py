@@ -31,7 +31,7 @@ from vpo_envs.checking.subject import (
 from vpo_envs.checking.texts import ATTACKS, NEUTRAL, WORD, mutated, one_word_replaced, parts_like, reordered
 from vpo_envs.common.wording import counted
 from vpo_envs.core import SPLITS, Status, Task, UnknownFront
-from vpo_envs.text import Call, answer_tags, bare_answer, calls_of, format_answers, split_answers
+from vpo_envs.text import Call, answer_tags, bare_answer, calls_of, format_answers, readable, split_answers
 
 TOLERANCE = 1e-6
 SPLIT_INSTANCES = 32
@@ -163,7 +163,7 @@ def _front(subject: EnvSubject) -> None:
             out_of_bounds = vector.min() < 0 or vector.max() > 1  # which is for the check of the range
             expect(
                 out_of_bounds or bool((vectors >= vector - TOLERANCE).all(axis=1).any()),
-                f"the front of task({index}) is not complete: {answer!r:.80} scores {vector.tolist()}, which no point "
+                f"the front of task({index}) is not complete: {readable(answer)!r:.80} scores {vector.tolist()}, which no point "
                 "of the front matches or beats",
             )
     if not known:
@@ -199,7 +199,7 @@ def _demonstrations(subject: EnvSubject) -> None:
         batch = subject.score_each(task, answers)
         for answer, status in zip(answers, batch.status[:, 0], strict=True):
             name = Status(status).name.lower()
-            expect(status == Status.OK, f"a demonstration of task({index}) is {name}: {answer!r:.80}")
+            expect(status == Status.OK, f"a demonstration of task({index}) is {name}: {readable(answer)!r:.80}")
         rewards += [*batch.rewards]
     if not rewards:
         raise CannotCheck("the environment has no demonstrations")

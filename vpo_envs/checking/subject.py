@@ -20,7 +20,7 @@ from vpo_envs.checking.texts import HOSTILE, HUGE, NOTHING, WORD, guesses, mutat
 from vpo_envs.common.wording import counted, told
 from vpo_envs.contract.errors import NothingToScoreWith
 from vpo_envs.core import FAILURES, AnyEnv, RewardBatch, Status, UnknownFront, Unparsable, VectorTextEnv
-from vpo_envs.text import bare_answer, format_answers, split_answers
+from vpo_envs.text import bare_answer, format_answers, readable, split_answers
 
 Floats = NDArray[np.float64]
 
@@ -421,7 +421,7 @@ class Broken(Exception):
 def _blamed(env: AnyEnv, tasks: Sequence[Any], responses: Sequence[str], m: int, error: Exception) -> Broken:
     """Return which response cannot be scored, and whether ``parse`` or what follows it raises the error."""
     for task, response in zip(tasks, responses, strict=True):
-        where = f"the response {response!r:.80}"
+        where = f"the response {readable(response)!r:.80}"
         for text in split_answers(response, m):
             try:
                 if text is not None:

@@ -14,6 +14,7 @@ from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.summary import summarise
 from vpo_envs import Status
 from vpo_envs.registration import make_text_env
+from vpo_envs.text import with_reply
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,8 @@ def test_answers_that_cannot_be_read_are_said_with_one_response(tokens: int | No
     )
     assert notices(unread) == [f"{notice}. The first response: '<think> hm'"]
     assert notices(replace(unread, responses=None)) == [notice]
+    replied = replace(unread, responses=((with_reply("<open>a</open>", "b"),) * shape[1],) * shape[0])
+    assert notices(replied) == [f"{notice}. The first response: '<open>a</open>\\n<reply>b</reply>\\n'"]
 
 
 def test_responses_that_are_cut_are_said_though_most_answers_are_read() -> None:
