@@ -163,8 +163,8 @@ def _front(subject: EnvSubject) -> None:
             out_of_bounds = vector.min() < 0 or vector.max() > 1  # which is for the check of the range
             expect(
                 out_of_bounds or bool((vectors >= vector - TOLERANCE).all(axis=1).any()),
-                f"the front of task({index}) is not complete: {readable(answer)!r:.80} scores {vector.tolist()}, which no point "
-                "of the front matches or beats",
+                f"the front of task({index}) is not complete: {readable(answer)!r:.80} scores {vector.tolist()}, which "
+                "no point of the front matches or beats",
             )
     if not known:
         raise CannotCheck("the environment has no exact front")
