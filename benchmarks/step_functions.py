@@ -22,7 +22,7 @@ PACKAGE = Path(vpo_agent.__file__).parent
 
 
 def functions_entered(trainer: Trainer) -> list[CodeType]:
-    """Return the functions of the package that ``trainer.train_step()`` enters, in order, each once."""
+    """Return the functions of the package that a step of ``trainer`` enters, in order, each once."""
     entered: dict[CodeType, None] = {}
 
     def note_call(frame: FrameType, event: str, _: Any) -> None:
@@ -33,7 +33,7 @@ def functions_entered(trainer: Trainer) -> list[CodeType]:
 
     sys.setprofile(note_call)
     try:
-        trainer.train_step()
+        trainer.learn(trainer.prepare())
     finally:
         sys.setprofile(None)
     return list(entered)

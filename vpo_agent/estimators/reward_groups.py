@@ -99,15 +99,12 @@ class RewardGroups:
         """Return the scalar reward of each answer under the fixed weights, (P, G, M)."""
         return torch.einsum("pgmd,pd->pgm", self.rewards, self.scalar_weights)
 
-    def utilities(self, weights: Tensor) -> Tensor:
-        """Return the utility w . r of each answer under each of (P, K, d) weights, (P, G, M, K)."""
-        return torch.bmm(self.rewards.flatten(1, 2), weights.mT).view(*self.rewards.shape[:3], -1)
-
     def best_utilities(self) -> Tensor:
         """Return the utility of the best answer of each rollout under each drawn weighting, (P, G, K)."""
         if self.weights is None:
             raise ValueError("no weights were given; register the estimator with needs_weights=True")
-        return self.best_answer(self.utilities(self.weights))
+        utilities = torch.bmm(self.rewards.flatten(1, 2), self.weights.mT)  # w . r of each answer, (P, G * M, K)
+        return self.best_answer(utilities.view(*self.rewards.shape[:3], -1))
 
     def best_answer(self, values: Tensor) -> Tensor:
         """Return the largest value over the answers that a prompt asks for: (P, G, M, …) to (P, G, …)."""

@@ -12,7 +12,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,10 +66,17 @@ def draw_weights(
     Raises:
         ValueError: an argument lies outside the range given above, or a prompt has no active objective.
     """
-    prompts = _as_uint64(keys)
+    if isinstance(keys, np.ndarray) and (keys.ndim != 1 or keys.dtype.kind not in "iu"):
+        raise ValueError(
+            f"keys need shape (P,) and an integer dtype; got {keys.shape} {keys.dtype}; make them with prompt_key"
+        )
+    # Through Python integers, because numpy turns a list of small and large ones into floats.
+    prompts, seeds, steps = (
+        np.array([int(number) & _MASK64 for number in numbers], dtype=np.uint64) for numbers in (keys, [seed], [step])
+    )
     mask = np.ones((len(prompts), num_objectives), dtype=bool) if active is None else np.asarray(active, dtype=bool)
     _check(num_objectives, num_weights, alpha, sampler, mask, len(prompts))
-    streams = _mix(_mix(_mix(_as_uint64([seed])) ^ prompts) ^ _as_uint64([step]))
+    streams = _mix(_mix(_mix(seeds) ^ prompts) ^ steps)
     if sampler == "iid":
         bits = _hash(streams, num_weights * num_objectives).reshape(-1, num_weights, num_objectives)
     else:
@@ -113,7 +120,7 @@ def _sobol_bits(num_weights: int, num_objectives: int) -> NDArray[np.uint64]:
     # A fixed linear scramble (Matousek 1998) lowers the root mean square error of the set score on random (3, 4)
     # matrices from .0024 to .0020 at K = 64 and from .0014 to .0011 at K = 128, as much as a fresh scramble for each
     # prompt would. It comes from our own hash, because a library may change its random stream between versions.
-    random = _hash(_as_uint64(range(_BITS)), num_objectives)
+    random = _hash(np.arange(_BITS, dtype=np.uint64), num_objectives)
     bits = np.zeros((num_weights, num_objectives), dtype=np.uint64)
     for digit in range(_BITS):
         unit = np.uint64(1 << (_BITS - 1 - digit))
@@ -135,19 +142,6 @@ def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))
-
-
-def _as_uint64(values: NDArray[Any] | Sequence[int]) -> NDArray[np.uint64]:
-    """Return integers modulo 2**64 as a one-dimensional array."""
-    if isinstance(values, np.ndarray):
-        if values.ndim != 1 or values.dtype.kind not in "iu":
-            raise ValueError(
-                f"keys need shape (P,) and an integer dtype; got {values.shape} {values.dtype}; "
-                "make them with prompt_key"
-            )
-        return values.astype(np.uint64)
-    # Through Python integers, because numpy turns a list of small and large ones into floats.
-    return np.array([int(value) & _MASK64 for value in values], dtype=np.uint64)
 
 
 def _check(

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from vpo_agent.learning.microbatch import MicroBatches
 from vpo_agent.learning.optimizer import MasterAdamW
+from vpo_agent.learning.update import MicroBatches
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import Samples
 from vpo_agent.policy.turns import response_tokens

@@ -221,7 +221,10 @@ def read_tokens(tokenizer: Any, rows: Sequence[Sequence[int]]) -> list[str]:
 
     Tags that were added as special tokens, such as ``<answer_1>``, are text like any other.
     """
-    hidden = hidden_tokens(tokenizer)
+    size, hidden = _hidden.get(tokenizer, (-1, None))
+    if size != len(tokenizer):
+        hidden = _find_hidden(tokenizer)
+        _hidden[tokenizer] = len(tokenizer), hidden
     if hidden is None:
         texts: list[str] = tokenizer.batch_decode([list(row) for row in rows], skip_special_tokens=True)
         return texts
@@ -229,16 +232,8 @@ def read_tokens(tokenizer: Any, rows: Sequence[Sequence[int]]) -> list[str]:
     return list(tokenizer.batch_decode(shown, skip_special_tokens=False))
 
 
-def hidden_tokens(tokenizer: Any) -> frozenset[int] | None:
-    """Return the special tokens that are no text; ``None`` if those are all of them."""
-    size, hidden = _hidden.get(tokenizer, (-1, None))
-    if size != len(tokenizer):
-        hidden = _find_hidden(tokenizer)
-        _hidden[tokenizer] = len(tokenizer), hidden
-    return hidden
-
-
 def _find_hidden(tokenizer: Any) -> frozenset[int] | None:
+    """Return the special tokens that are no text; ``None`` if those are all of them."""
     special = {number: token.content for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     special |= dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
     with_a_role = {str(getattr(tokenizer, f"{role}_token", None)) for role in ROLES}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -97,7 +97,8 @@ class LMPolicy(Sampler):
         ending.append(self.chat.turn_end_id)
         self.ending_ids: list[int] = sorted({token for token in ending if token is not None})
         """Tokens that end a response, from the tokenizer, the model's generation settings and the chat template."""
-        self._closing_tags: dict[str, ClosingTag] = {}
+        self.closing_tag: Callable[[str], ClosingTag] = cache(self._make_closing_tag)
+        """Returns the rule that ends a row at a closing tag, always the same for a tag."""
         self._body, self._logit_transform = self._find_body()
         self.why_slower = self._try_packing()
         """Why updates or sampling take a slower path than they could, as the rest of a sentence; empty if none does."""
@@ -223,12 +224,9 @@ class LMPolicy(Sampler):
         look_every = LOOK_EVERY_GPU if self.device.type == "cuda" else 1
         return Decoder(kind(self.cached_model), self.ending_ids, look_every=look_every)
 
-    def closing_tag(self, closing: str) -> ClosingTag:
-        """Return the rule that ends a row at a closing tag, always the same for a tag."""
-        if closing not in self._closing_tags:
-            marks = {"turn_end": self.chat.turn_end_text, "opened": self.chat.opened}
-            self._closing_tags[closing] = ClosingTag(self.tokenizer, closing, self._token_texts, **marks)
-        return self._closing_tags[closing]
+    def _make_closing_tag(self, closing: str) -> ClosingTag:
+        marks = {"turn_end": self.chat.turn_end_text, "opened": self.chat.opened}
+        return ClosingTag(self.tokenizer, closing, self._token_texts, **marks)
 
     def sample_batch(self, request: SampleRequest) -> Samples:
         """Sample all responses at the same time, see :meth:`~vpo_agent.policy.samples.Sampler.sample_batch`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -206,19 +207,21 @@ class SharedPrompts:
         prompts, key_heads = self.keys[layer].shape[:2]
         # Heads that share keys are adjacent, so they can pass as several tokens of one head.
         queries = query.view(rows, key_heads, -1, width)
-        over_response, norm_of_response = _attend(queries, key, value, None, scale)
+        # scaled_dot_product_attention calls this on a CPU, but does not return the normaliser, (rows, heads, tokens).
+        attention = partial(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu, scale=scale)
+        over_response, norm_of_response = attention(queries, key, value)
 
         table = queries.index_select(0, self.row_at).view(prompts, -1, *queries.shape[1:]).transpose(1, 2)
         bias = None if self.bias is None else self.bias.to(query.dtype)
-        table_over_prompt, table_of_norms = _attend(
-            table.flatten(2, 3), self.keys[layer], self.values[layer], bias, scale
+        table_over_prompt, table_of_norms = attention(
+            table.flatten(2, 3), self.keys[layer], self.values[layer], attn_mask=bias
         )
         # From the cells of the table back to rows.
         cells = table_over_prompt.view(*table.shape[:-1], -1).transpose(1, 2).flatten(0, 1)
         over_prompt = cells.index_select(0, self.cell_of_row)
         cells = table_of_norms.view(*table.shape[:-1], -1).transpose(1, 2).flatten(0, 1)
         norm_of_prompt = cells.index_select(0, self.cell_of_row)
-        share_of_response = torch.sigmoid(norm_of_response - norm_of_prompt).to(query.dtype)
+        share_of_response = torch.sigmoid(norm_of_response[..., None] - norm_of_prompt).to(query.dtype)
         return torch.lerp(over_prompt, over_response, share_of_response).reshape(rows, 1, heads, width)
 
     def _lay_out(self) -> None:
@@ -240,10 +243,3 @@ class SharedPrompts:
         if self.mask is not None:
             self.bias = torch.zeros(self.mask.shape, device=self.mask.device).masked_fill(~self.mask, -torch.inf)
             self.bias = self.bias[:, None, None, :]
-
-
-def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
-    """Return attention, and the logarithm of its normaliser (rows, heads, tokens, 1)."""
-    # scaled_dot_product_attention calls this on a CPU, but does not return the normaliser.
-    out, norm = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=bias, scale=scale)
-    return out, norm[..., None]

@@ -14,13 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-import vpo_agent.learning.microbatch as microbatch_module
+import vpo_agent.learning.update as update_module
 from vpo_agent.config import TrainConfig, make_config
 from vpo_agent.errors import OutOfMemory
 from vpo_agent.estimators.losses import policy_loss, token_weights
-from vpo_agent.learning.microbatch import MicroBatches
 from vpo_agent.learning.optimizer import learning_rate
-from vpo_agent.learning.update import PolicyUpdate
+from vpo_agent.learning.update import MicroBatches, PolicyUpdate
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import Samples
 
@@ -101,7 +100,7 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
 def test_micro_batches_add_up_to_the_gradient_of_the_whole(
     samples: Samples, microbatch: int | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(microbatch_module, "CPU_TOKENS", 100)
+    monkeypatch.setattr(update_module, "CPU_TOKENS", 100)
     update = make_update(microbatch_prompts=microbatch)
     prompts = sizes_of_passes(update, monkeypatch)
     update.gradient(samples, advantages(), ALL)
@@ -315,7 +314,7 @@ def test_auto_takes_the_most_prompts_that_fit_and_says_so_once(
 def test_auto_on_a_cpu_does_not_depend_on_what_a_run_has_done_before(
     samples: Samples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(microbatch_module, "CPU_TOKENS", 100)
+    monkeypatch.setattr(update_module, "CPU_TOKENS", 100)
     resumed, whole = make_update(), make_update()
     whole.gradient(samples, advantages(), ALL[2:])
     whole.gradient(samples, advantages(), ALL)
