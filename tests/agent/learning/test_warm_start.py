@@ -9,7 +9,7 @@ import pytest
 import torch
 import toys
 
-from vpo_agent.learning import microbatch
+from vpo_agent.learning import update
 from vpo_agent.learning.warm_start import WarmStart, demonstrated
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.loading import add_adapters
@@ -105,7 +105,7 @@ def chat_model(scale: float) -> tuple[Any, Any]:
 def test_the_loss_is_that_of_the_response_tokens_after_the_templated_prompt(
     monkeypatch: pytest.MonkeyPatch, checkpointing: bool, max_tokens: int
 ) -> None:
-    monkeypatch.setattr(microbatch, "CPU_TOKENS", max_tokens)
+    monkeypatch.setattr(update, "CPU_TOKENS", max_tokens)
     model, tokenizer = chat_model(scale=1.0)
     policy, env = LMPolicy(model, tokenizer, gradient_checkpointing=checkpointing), toys.ShownLettersEnv(num_answers=2)
     samples = demonstrated(policy, env, range(3), np.random.default_rng([5, 0]), [1, 2], each=2)
