@@ -79,6 +79,8 @@ OTHERWISE: dict[tuple[str, str], Callable[[Any], dict[str, Any]]] = {
         for preset in ALL[:2]
     },
     ("vpo/GSM8K-v0", "paper"): lambda task: {"question": task.question.replace(task.question.split()[0], "Ann")},
+    ("vpo/Archive-v0", "paper"): reversed_fields("paragraphs"),
+    **{("vpo/Archive-v0", preset): reversed_fields("documents") for preset in ALL[1:]},
     ("vpo/EUREQA-v0", "compact"): reversed_fields("links"),
     ("vpo/MuSiQue-v0", "compact"): reversed_fields("paragraphs", "readings"),
     ("vpo/Tools-v0", "compact"): reversed_fields("needs", "tools"),

@@ -31,7 +31,7 @@ class ArchiveCompactEnv(ArchiveEnv):
 
     namespace = 31
     names_tags = False
-    presets = MappingProxyType({"compact": ArchiveConfig(asides=2)})
+    presets = MappingProxyType({"compact": ArchiveConfig(asides=6)})
 
     def draw(self, source: random.Random) -> ArchiveTask:
         """Draw the documents of the way and others."""

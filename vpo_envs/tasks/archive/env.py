@@ -113,13 +113,18 @@ class ArchiveEnv(TaskEnv[ArchiveTask, str, ArchiveOutcome]):
         Half of them come a document too late; many answers to one task come later still.
         """
         titles = [*task.way, *(document.title for document in task.documents if document.title not in task.way)]
+        most = min(len(titles), self.max_calls)
         by_delay: list[list[tuple[int, str]]] = []
-        for delay in range(len(titles)):
+        for delay in range(most):
             opened = [(len(needed) + delay, answer) for answer, needed in solutions(task)]
-            by_delay.append([(count, answer) for count, answer in opened if count <= len(titles)])
+            by_delay.append([(count, answer) for count, answer in opened if count <= most])
         candidates = [*by_delay[0], *by_delay[1]]
         order = [candidates[i] for i in rng.permutation(len(candidates))]
         order += [candidate for later in by_delay[2:] for candidate in later]
-        chosen = sorted((order * num_answers)[:num_answers], key=itemgetter(0))
+        # Wrong, so that many answers differ: what the documents are about.
+        order += [(most, title) for title in titles]
+        chosen = sorted(order[:num_answers], key=itemgetter(0))
+        if len(chosen) < num_answers:
+            raise NotImplementedError(f"the archive has {len(chosen)} different demonstrations, not {num_answers}")
         calls = [Call(OPEN, title) for title in titles]
         return [self.played(task, calls[:count], answer) for count, answer in chosen]

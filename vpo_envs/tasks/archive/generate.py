@@ -23,7 +23,7 @@ OPENINGS: list[str] = _WORLD["openings"]
 class ArchiveConfig(Frozen):
     """How archives are drawn."""
 
-    asides: int = Field(5, ge=0, le=12, description="documents that no reading needs")
+    asides: int = Field(6, ge=0, le=12, description="documents that no reading needs")
     broad: float = Field(0.4, ge=0, le=1, description="worth of the kind in both readings")
 
 

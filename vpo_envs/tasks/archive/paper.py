@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -158,8 +158,15 @@ class ArchivePaperEnv(TaskEnv[MuSiQueTask, tuple[str, ...], OpenedOutcome]):
         return [FactGrid(OpenedOutcome, (shares, shares, shares))]
 
     def demonstrations(self, task: MuSiQueTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return the right answer after different numbers of paragraphs, fewer first, and then other steps' answers."""
-        answers = [answer for _, answer in self.outcome_front(task)]
-        order = sorted(rng.permutation(len(answers))[:num_answers].tolist())
-        others = dict.fromkeys(hop.answer for hop in task.hops)
-        return ([answers[i] for i in order] + list(others) * num_answers)[:num_answers]
+        """Return the right answer after different paragraphs, those after fewer first; of many, some are wrong."""
+        support = dict.fromkeys(map(str, task.support))
+        others = (str(paragraph.number) for paragraph in task.paragraphs)
+        calls = [Call(OPEN, number) for number in dict.fromkeys([*support, *others])][: self.max_calls]
+        right, *wrong = dict.fromkeys([task.answers[0], *(hop.answer for hop in reversed(task.hops))])
+        good = [(int(count), right) for count in rng.permutation(len(support) + 1)]
+        late = [(count, right) for count in range(len(support) + 1, len(calls) + 1)]
+        poor = [(count, answer) for answer in wrong for count in range(len(calls) + 1)]
+        chosen = sorted([*good, *late, *poor][:num_answers], key=itemgetter(0))
+        if len(chosen) < num_answers:
+            raise NotImplementedError(f"the question has {len(chosen)} different demonstrations, not {num_answers}")
+        return [self.played(task, calls[:count], answer) for count, answer in chosen]
