@@ -21,6 +21,29 @@ LAMBDA = "<lambda>"
 """What Python calls a function without a name."""
 ONLY_IN_TRL = ("completion_ids", "trainer_state", "log_extra", "log_metric", "environments")
 """What TRL passes to a function beside texts and fields."""
+
+
+class OnlyInTRL:
+    """Stands for what TRL passes and an environment does not have, until a function looks into it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def _refuse(self, *_: Any) -> Any:
+        raise ValueError(
+            f"it reads {self._name!r}, which TRL passes and an environment does not have: its rewards follow from the "
+            "row and the text of an answer alone, wherever it is scored"
+        )
+
+    __getitem__ = __iter__ = __len__ = __bool__ = __call__ = _refuse
+
+    def __getattr__(self, attribute: str) -> Any:
+        """Raise ValueError; of special methods, which Python asks for itself, AttributeError."""
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        return self._refuse()
+
+
 BATCHED = "completions"
 """A function with this parameter takes lists and returns a list, as in TRL."""
 
@@ -275,10 +298,11 @@ def call(function: Function, rows: Sequence[Row], responses: Sequence[str]) -> l
     """Return the results of a function for responses to rows."""
     parameters, open_ended = _parameters(function)
     names = {parameter.name for parameter in parameters}
-    required = dict.fromkeys(parameter.name for parameter in parameters if parameter.default is parameter.empty)
+    needed = (parameter.name for parameter in parameters if parameter.default is parameter.empty)
+    required = dict.fromkeys(name for name in needed if name not in ONLY_IN_TRL)
     rows = [{**required, **row} for row in rows]
     if BATCHED in names:
-        return _call_batched(function, rows, responses, None if open_ended else names)
+        return _call_batched(function, rows, responses, names, open_ended=open_ended)
     results = []
     for row, text in zip(rows, responses, strict=True):
         # Functions that take texts are given that of the last message.
@@ -288,17 +312,18 @@ def call(function: Function, rows: Sequence[Row], responses: Sequence[str]) -> l
 
 
 def _call_batched(
-    function: Function, rows: Sequence[Row], responses: Sequence[str], names: Container[str] | None
+    function: Function, rows: Sequence[Row], responses: Sequence[str], names: Container[str], *, open_ended: bool
 ) -> list[Any]:
-    """Call a function as TRL does, with those of the fields that ``names`` holds; with all if it is ``None``."""
+    """Call a function as TRL does, with those of the fields that ``names`` holds; with all if it is ``open_ended``."""
     fields = dict.fromkeys(name for row in rows for name in row if name != "prompt")
     columns = {name: [row.get(name) for row in rows] for name in fields}
     completions: list[Any] = list(responses)
     for number, row in enumerate(rows):
         if not isinstance(row["prompt"], str):
             completions[number] = [{"role": "assistant", "content": responses[number]}]
-    values = {**columns, "prompts": [row["prompt"] for row in rows], BATCHED: completions}
-    returned = function(**{name: value for name, value in values.items() if names is None or name in names})
+    absent = {name: OnlyInTRL(name) for name in ONLY_IN_TRL if name in names}
+    values = {**absent, **columns, "prompts": [row["prompt"] for row in rows], BATCHED: completions}
+    returned = function(**{name: value for name, value in values.items() if open_ended or name in names})
     results = list(returned) if isinstance(returned, Iterable) else None
     if results is None or len(results) != len(responses):
         given = f"{returned!r:.80}, no list," if results is None else f"{len(results)} results"
@@ -325,11 +350,8 @@ def _check_parameters(name: str, function: Function, fields: Iterable[str]) -> N
         raise ValueError(f"{name} is async, so it returns no number when it is called: make it an ordinary function")
     for parameter in parameters:
         if parameter.name not in known and parameter.default is parameter.empty:
-            if parameter.name in ONLY_IN_TRL:
-                raise ValueError(
-                    f"{name} needs {parameter.name!r}, which TRL passes and an environment does not have: its rewards "
-                    "follow from the row and the text of an answer alone, wherever it is scored"
-                )
+            if batched and parameter.name in ONLY_IN_TRL:
+                continue
             usual = f"prompts, {BATCHED}" if batched else "prompt, response"
             known_fields = ", ".join(fields)
             raise ValueError(

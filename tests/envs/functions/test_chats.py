@@ -129,9 +129,16 @@ def test_a_chat_that_a_model_cannot_be_asked_is_refused(chat: list[Any], reason:
         vpo_envs.from_functions([{"prompt": chat, "answer": "1"}], [right])
 
 
-@pytest.mark.parametrize("name", ["completion_ids", "trainer_state"])
-def test_what_only_a_trainer_has_is_refused_by_name(name: str) -> None:
+@pytest.mark.parametrize("name", ["completion_ids", "trainer_state", "log_extra", "log_metric"])
+@pytest.mark.parametrize("use", ["{}.global_step", "len({})", "[x for x in {}]", "{}[0]", "{}('a', 1)", "not {}"])
+def test_what_only_a_trainer_has_may_be_named_and_not_read(name: str, use: str) -> None:
     functions: dict[str, Any] = {}
-    exec(f"def f(completions, {name}, **_):\n    return [0.0] * len(completions)", functions)
-    with pytest.raises(ValueError, match=f"f needs '{name}', which TRL passes and an environment does not have"):
-        vpo_envs.from_functions(chats(), [functions["f"]])
+    code = "def {}(completions, answer, {}, **_):\n    {}\n    return [float(c[0]['content'] == a) for c, a in pairs]"
+    code = code.replace("pairs", "zip(completions, answer)")
+    exec(code.format("named", name, "pass"), functions)
+    exec(code.format("reading", name, use.format(name)), functions)
+    env = vpo_envs.from_functions(chats(), [functions["named"]], split="train")
+    task = env.task(0)
+    assert env.score_batch([task], ["<answer>x</answer>"], 1).rewards.shape == (1, 1, 1)
+    with pytest.raises(ValueError, match=f"reading raises .*it reads '{name}', which TRL passes and an environment"):
+        vpo_envs.from_functions(chats(), [functions["reading"]])
