@@ -70,7 +70,7 @@ def toctrees() -> Iterator[str]:
     """Yield the parts of the navigation, in the order of a journey; Sphinx refuses a page without a place."""
     tasks = sorted({name for env_id in env_ids() if (name := guide(env_id)) != "environments"})
     parts = {
-        "See it": ["Overview <README>", "environments/index", "playground", "notebooks/quickstart"],
+        "See it": ["Overview <README>", "concepts", "environments/index", "playground", "notebooks/quickstart"],
         "Use an environment": ["environments", *tasks, "compact", "blind", "reinforcement_learning"],
         "Your rewards": ["functions", "own_environment", "notebooks/own_rewards", "check"],
         "Train": ["when_a_vector_pays", "training", "own_loop", "methods", "pretrained", "scaling", "adapters"],

@@ -14,6 +14,7 @@ from vpo_envs.registration import env_ids, env_type, make_text_env, text_env_ids
 
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 
+import drawing
 import environments
 import stage
 from entries import ENTRIES, leaderboard
@@ -82,3 +83,11 @@ def test_the_navigation_follows_a_journey() -> None:
     captions = re.findall(r":caption: (.*)", "".join(stage.toctrees()))
     journey = ["See it", "Use an environment", "Your rewards", "Train", "Evaluate", "Search", "Results", "Reference"]
     assert captions == [*journey, "Project"]
+
+
+def test_the_drawing_of_the_concepts_is_what_its_script_draws() -> None:
+    assert drawing.IMAGE.read_text(encoding="utf-8") == drawing.drawing()
+    best = drawing.scores().max(axis=1).mean()
+    page = (ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
+    assert f"the rollout scores {best:.2f}".replace("0.", ".") in page
+    assert f"at most {drawing.scores().mean(axis=0).max():.2f}".replace("0.", ".") in page
