@@ -10,7 +10,7 @@ On rows of GSM8K (see docs/gsm8k.md):
 
 Two steps on a CPU, to check that everything runs (the tiny model knows only mazes, so it learns nothing here):
 
-    python examples/train_gsm8k.py --model tiny-maze --steps 2
+    python examples/train_gsm8k.py --model tiny-maze --steps 2 --max-new-tokens 8
 """
 
 from vpo_agent.command.train import train_script

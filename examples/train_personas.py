@@ -6,7 +6,7 @@ On a GPU of 80 GB, with generated personas who contradict each other and nothing
 
 Two steps on a CPU, to check that everything runs (the tiny model knows only mazes, so it learns nothing here):
 
-    python examples/train_personas.py --model tiny-maze --steps 2
+    python examples/train_personas.py --model tiny-maze --steps 2 --max-new-tokens 8
 """
 
 from vpo_agent.command.train import train_script

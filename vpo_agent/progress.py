@@ -46,11 +46,20 @@ def bare(stream: Any) -> Any:
     return stream._wrapped if isinstance(stream, VisibleStream) else stream
 
 
+_KEPT: list[VisibleStream] = []
+"""Streams that were standard output or standard error once.
+
+``print`` holds no reference to the stream that it writes to: Python crashes if a thread, such as one that still scores
+after Ctrl-C, is printing to a stream that is freed.
+"""
+
+
 @contextmanager
 def visible_streams() -> Iterator[None]:
     """Let standard output and standard error show hidden characters, until the end of the block."""
     former = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (VisibleStream(bare(stream)) for stream in former)
+    sys.stdout, sys.stderr = shown = [VisibleStream(bare(stream)) for stream in former]
+    _KEPT.extend(shown)
     try:
         yield
     finally:

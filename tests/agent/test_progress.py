@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from processes import run_python
 
 from vpo_agent import progress as module
 from vpo_agent.policy.language_model import LMPolicy
@@ -48,3 +49,31 @@ def test_a_bar_moves_while_one_batch_is_sampled(
     assert counts == sorted(counts)
     assert len(set(counts)) > 3
     assert all(0 <= one <= 20 for one in counts)
+
+
+def test_a_thread_that_still_prints_when_the_command_ends_does_not_crash_python() -> None:
+    script = """
+import io, sys, threading
+from vpo_agent.progress import visible_streams
+
+class Slow(io.StringIO):
+    def write(self, text):
+        if threading.current_thread() is thread:
+            writing.set()
+            ended.wait()
+        return super().write(text)
+
+writing, ended = threading.Event(), threading.Event()
+thread = threading.Thread(target=lambda: print("text"))
+former, sys.stdout = sys.stdout, Slow()
+with visible_streams():
+    thread.start()
+    writing.wait()
+others = [dict(one=number) for number in range(1000)]  # in the memory that was freed
+ended.set()
+thread.join()
+print(sys.stdout.getvalue(), end="", file=former)
+"""
+    for _ in range(3):
+        done = run_python(["-c", script])
+        assert (done.returncode, done.stdout) == (0, "text\n"), done.stderr

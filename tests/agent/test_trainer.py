@@ -648,7 +648,7 @@ def test_the_seed_keys_the_samples_and_the_data_seed_the_tasks_of_training_alone
     )
     tasks = [[one.env.task(index) for index in range(4)] for one in (first, second, third)]
     assert tasks[0] == tasks[1] != tasks[2]
-    for env, other in ((first._eval_env, third._eval_env), (first._validation_env, third._validation_env)):
+    for env, other in ((first.eval_env, third.eval_env), (first._validation_env, third._validation_env)):
         assert [env.task(index) for index in range(4)] == [other.task(index) for index in range(4)]
     assert first.train_step()["loss"] != second.train_step()["loss"]
 

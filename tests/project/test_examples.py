@@ -91,7 +91,7 @@ def test_every_task_trains_for_two_steps(script: str, env: str, options: list[st
     if "tiny-maze" not in options:  # The bundled models of these tasks are competent and diverse.
         base = {row["measure"]: row["before"] for row in json.loads((folder / "results.json").read_text())["measures"]}
         assert base["answers unreadable"] <= 0.05
-        assert base["pool utility"] >= 0.95 * (base["pool utility"] + base["pool regret"])
+        assert base["pool utility"] >= 0.9 * (base["pool utility"] + base["pool regret"])
 
 
 @pytest.mark.parametrize("source", ["builtin", "whole:rows.jsonl"])
@@ -104,8 +104,7 @@ def test_word_problems_train_for_two_steps(source: str, tmp_path: Path) -> None:
         for boxes in range(2, 12)
     ]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    # One answer: the wording for three is too long for the model.
-    kwargs = ["--env-kwargs", json.dumps({"source": source}), "--num-answers", "1"]
+    kwargs = ["--env-kwargs", json.dumps({"source": source})]
     done = run_example("train_gsm8k.py", *kwargs, *SHORT, *TINY, *ALONE, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for objective in ("step_1", "final", "brevity"):

@@ -172,7 +172,7 @@ def test_an_environment_is_shown_with_the_arguments_that_are_given(capsys: pytes
 def test_untagged_answers_are_scored_and_drawn(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = play(monkeypatch, capsys, "DOWN,\nDOWN\n\nnowhere\n", "--num-answers", "2")
+    out = play(monkeypatch, capsys, "LEFT,\nLEFT\n\nnowhere\n", "--num-answers", "2")
     assert re.search(r"^answer 1: ok \(not at the exit after 2 of \d+ steps\): completion 0", out, flags=re.MULTILINE)
     assert re.search(r"^answer 2: unparsable \('nowhere' is not one of", out, flags=re.MULTILINE)
     assert "route 1: no exit in 2 of " in out
@@ -221,8 +221,8 @@ TOGETHER = {"answer 1: ok": 1, "no exit in 3 of ": 1}
             "--num-answers 2",
             {"Answer 2 of 2": 0, "answer 2: ok": 1},
         ),
-        ("\n\nDDR\n", "", {ASKED: 4, "answer 1: ok": 1, "answer 2": 0}),
-        *((moves, "", TOGETHER) for moves in ("DDR", "D D R", "D, DOWN,R")),
+        ("\n\nLLU\n", "", {ASKED: 4, "answer 1: ok": 1, "answer 2": 0}),
+        *((moves, "", TOGETHER) for moves in ("LLU", "L L U", "L, LEFT,U")),
     ],
 )
 def test_what_is_typed_is_read_as_answers_and_empty_lines(

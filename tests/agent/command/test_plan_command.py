@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 from transformers import Qwen3Config
 
@@ -34,7 +36,10 @@ def test_a_plan_needs_only_a_configuration(qwen: str, capsys: pytest.CaptureFixt
     assert main(["plan", "--model", f"{qwen}/config.json", "--preset", "paper", "--memory", "80GB"]) == 0
     out = capsys.readouterr().out
     assert "0.60 billion parameters) on a GPU of 80 GB" in out
-    assert "prompts of 342 tokens" in out
+    env = gym.make("vpo/Maze-v0", preset="paper", num_answers=3).unwrapped
+    longest = max(len(env.reset(options={"index": index})[0]) for index in range(64))
+    tokens = int(re.search(r"prompts of (\d+) tokens", out)[1])
+    assert tokens == pytest.approx(longest / 3, rel=0.05), "three characters a token"
     assert "prompts at a time" in out
 
 

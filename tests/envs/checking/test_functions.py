@@ -189,13 +189,19 @@ def test_objectives_that_do_not_look_at_the_prompt_have_no_sign() -> None:
 
 def test_a_function_may_return_a_mapping_of_objectives_and_leave_some_out() -> None:
     def several(response: str, sum: str) -> dict[str, float | None]:
-        return {"right": right(response, sum), "brief": brief(response), "never": None}
+        return {"right": right(response, sum), "brief": brief(response) if response.endswith(sum) else None}
+
+    def with_one_that_never_tells(response: str, sum: str) -> dict[str, float | None]:
+        return {**several(response, sum), "never": None}
 
     rewards = FunctionRewards({"several": several}, ROWS, (0.0, 1.0))
+    assert rewards.names == ("several.right", "several.brief")
+    assert {one.check for one in check_each(rewards)[0] if one.verdict == "FAIL"} == set()
+    rewards = FunctionRewards({"several": with_one_that_never_tells}, ROWS, (0.0, 1.0))
     assert rewards.names == ("several.right", "several.brief", "several.never")
-    found = check_each(rewards)[0]
-    assert {one.check for one in found if one.verdict == "FAIL"} == set()
-    assert next(one for one in found if one.check == "constant objectives").detail.endswith("tells: several.never")
+    faults = {one.check: one.detail for one in check_each(rewards)[0] if one.verdict == "FAIL"}
+    assert set(faults) == {"constant objectives"}
+    assert faults["constant objectives"].endswith("a forgotten return? several.never")
 
 
 # ------------------------------------------------------------------------------------------------- the command

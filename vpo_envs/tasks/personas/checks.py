@@ -115,22 +115,57 @@ def _count_keyword(text: Text, value: str) -> int:
     return f" {'  '.join(text.words)} ".count(f" {'  '.join(words)} ")
 
 
+def _count_words(text: Text, _: str) -> int:
+    return len(text.words)
+
+
+def _count_bullets(text: Text, _: str) -> int:
+    return (b"\n" + text.encoded).count(b"\n* ")
+
+
+# Most texts lack what a check forbids, and looking for it is faster than counting.
+def _count_mark(text: Text, value: str) -> int:
+    return value in text.plain and text.plain.count(value)
+
+
+def _count_letter(text: Text, value: str) -> int:
+    return value in text.lower and text.lower.count(value)
+
+
+def _count_digits(text: Text, _: str) -> int:
+    return _count_ascii(text, DIGITS)
+
+
+def _count_capitals(text: Text, _: str) -> int:
+    return _count_ascii(text, CAPITALS) if text.plain.isascii() else sum(map(str.isupper, text.plain))
+
+
+def _longest_word(text: Text, _: str) -> int:
+    return max([sum(map(str.isalnum, word)) for word in text.words], default=0)
+
+
+def _opens(text: Text, value: str) -> bool:
+    return text.lower.startswith(value) and not text.lower[len(value) :][:1].strip()
+
+
+def _closes(text: Text, value: str) -> bool:
+    return text.lower.endswith(value) and not text.lower[: -len(value)][-1:].strip()
+
+
+# Tasks hold these functions, and functions without a name cannot be pickled.
 COUNTS: dict[Family, Callable[[Text, str], int]] = {
-    "words": lambda text, _: len(text.words),
+    "words": _count_words,
     "sentences": _count_sentences,
-    "bullets": lambda text, _: (b"\n" + text.encoded).count(b"\n* "),
-    # Most texts lack what a check forbids, and looking for it is faster than counting.
-    "mark": lambda text, value: value in text.plain and text.plain.count(value),
-    "digits": lambda text, _: _count_ascii(text, DIGITS),
-    "letter": lambda text, value: value in text.lower and text.lower.count(value),
-    "capitals": lambda text, _: (
-        _count_ascii(text, CAPITALS) if text.plain.isascii() else sum(map(str.isupper, text.plain))
-    ),
+    "bullets": _count_bullets,
+    "mark": _count_mark,
+    "digits": _count_digits,
+    "letter": _count_letter,
+    "capitals": _count_capitals,
     "capital_words": _count_capital_words,
-    "longest": lambda text, _: max([sum(map(str.isalnum, word)) for word in text.words], default=0),
+    "longest": _longest_word,
     "keyword": _count_keyword,
-    "opens": lambda text, value: text.lower.startswith(value) and not text.lower[len(value) :][:1].strip(),
-    "closes": lambda text, value: text.lower.endswith(value) and not text.lower[: -len(value)][-1:].strip(),
+    "opens": _opens,
+    "closes": _closes,
 }
 """What each family counts in a text, given the check's value."""
 Counted = tuple[Callable[[Text, str], int], str]
