@@ -261,7 +261,11 @@ class LMPolicy(Sampler):
         """
         encoded = self.encode_prompts(request.prompts)
         self.check_length(encoded[0].shape[1], request.max_new_tokens)
-        prompts = self.cached_model.read(*encoded)
+        begun = self.cached_model.read(*encoded)
+        rows_of = [prompt for prompt in range(len(request.prompts)) for _ in range(request.rollouts)]
+        """The row of ``begun`` that each response continues."""
+        tokens_read = [0] * len(rows_of)
+        """Tokens of each response that this row holds already."""
 
         def sample_turn(conversations: Sequence[Conversation], limits: Sequence[int], turn: int) -> list[WrittenTurn]:
             key = [*request.seed, turn] if turn else request.seed
@@ -271,13 +275,16 @@ class LMPolicy(Sampler):
                 stops = [self.closing_tag(tag) for tag in conversation.stops]
                 numbers = iter(uniforms[conversation.number])
                 rows.append(Row(limit, numbers, request.temperature, stop=partial(_any_stops, stops)))
-            which = [conversation.prompt for conversation in conversations]
-            decoder = self.decoder(share_prompts=not turn)
+            nonlocal begun
+            numbers_of_responses = [conversation.number for conversation in conversations]
             if turn:
-                begun = [conversation.tokens for conversation in conversations]
-                decoder.join(self.cached_model.extend(prompts, which, begun), range(len(rows)), rows)
-            else:
-                decoder.join(prompts, which, rows)
+                unread = [conversation.tokens[tokens_read[conversation.number] :] for conversation in conversations]
+                begun = self.cached_model.extend(begun, [rows_of[number] for number in numbers_of_responses], unread)
+                for row_of_begun, conversation in enumerate(conversations):
+                    rows_of[conversation.number] = row_of_begun
+                    tokens_read[conversation.number] = len(conversation.tokens)
+            decoder = self.decoder(share_prompts=not turn)
+            decoder.join(begun, [rows_of[number] for number in numbers_of_responses], rows)
             decoder.run(request.on_tokens)
             return [WrittenTurn(row.tokens, row.log_probs, row.finish_reason == "length") for row in rows]
 
