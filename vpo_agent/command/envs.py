@@ -32,30 +32,53 @@ def add_parser(commands: Commands) -> None:
     """Add the commands of the environments."""
     env_help = "such as vpo/Maze-v0; MODULE:ID imports the module or .py file that registers your own"
 
-    envs = commands.add_parser("envs", help="list the environments, or show a task and answers of one")
+    envs = commands.add_parser(
+        "envs",
+        help="list the environments, or show a task and answers of one",
+        description="List the environments and their objectives. With an id, show one task: its prompt, answers with "
+        "their reward vectors, the arguments of the environment, and what the best sets of answers gain.",
+    )
     envs.add_argument("id", nargs="?", help=f"{env_help}; lists all if left out")
-    envs.add_argument("--index", type=at_least(0), default=0, help="which task of the split, default 0")
-    envs.add_argument("--row", action="store_true", help="show a row of the data sets that it reads instead")
+    envs.add_argument("--index", type=at_least(0), default=0, metavar="N", help="which task of the split, default 0")
+    envs.add_argument(
+        "--row", action="store_true", help="show a row of the data sets that the environment reads instead"
+    )
 
     player = commands.add_parser(
-        "play", help="answer a task in the terminal, as often as you like, and see how close you are to the best"
+        "play",
+        help="answer a task in the terminal, as often as you like, and see how close you are to the best",
+        description="Answer a task in the terminal. Each response is scored, and all of your answers are compared with "
+        "the exact front where it is known.",
     )
     player.add_argument("id", help=env_help)
-    player.add_argument("--seed", type=at_least(0), help="which task; a random one if left out")
-    player.add_argument("--num-answers", type=at_least(1), metavar="M", help="how many answers, default 1")
+    player.add_argument("--seed", type=at_least(0), metavar="N", help="which task; a random one if left out")
+    player.add_argument("--num-answers", type=at_least(1), metavar="M", help="answers per response, default 1")
 
     checker = commands.add_parser(
-        "check", help="check an environment, or reward functions: signs, duplicates, attacks, determinism"
+        "check",
+        help="check an environment, or reward functions: signs, duplicates, attacks, determinism",
+        description="Score good answers, empty ones and attacks, and report what each objective pays for. The exit "
+        "status is 0 if no check failed, 1 if one did, and 2 if nothing could be checked.",
     )
     checker.add_argument("id", help=f"{env_help}; with --prompts reward functions, as MODULE:NAME or FILE.py:A,B")
-    checker.add_argument("--prompts", metavar="FILE", help="JSON Lines with a prompt and an answer each")
+    checker.add_argument("--prompts", metavar="FILE", help="JSON Lines with one prompt and answer per line")
     checker.add_argument("--columns", metavar="NAME=FIELD,…", help="fields of the file with other names")
-    checker.add_argument("--range", type=json_list, metavar="LOW,HIGH", help="scores of the functions (default: 0,1)")
-    checker.add_argument("--instances", type=at_least(1), metavar="N", help="prompts (default: 8; of a file 64)")
+    checker.add_argument(
+        "--range", type=json_list, metavar="LOW,HIGH", help="lowest and highest score of the functions (default: 0,1)"
+    )
+    checker.add_argument(
+        "--instances", type=at_least(1), metavar="N", help="number of prompts to check (default: 8, or 64 of a file)"
+    )
 
-    new = commands.add_parser("new", help="write an environment to start from: a .py file that passes vpo check")
+    new = commands.add_parser(
+        "new",
+        help="write an environment to start from: a .py file that passes vpo check",
+        description="Write a small environment of your own, which vpo check accepts and vpo train can train on.",
+    )
     new.add_argument("file", type=Path, help="such as my_task.py, whose environment is own/MyTask-v0")
-    new.add_argument("--turns", action="store_true", help="write one that replies in the middle of a response")
+    new.add_argument(
+        "--turns", action="store_true", help="write an environment that replies in the middle of a response"
+    )
     new.set_defaults(run=write_template)
 
     for parser, run in ((envs, show), (player, play), (checker, check)):

@@ -7,7 +7,7 @@ import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -201,15 +201,26 @@ def settings_parser(
                 help_text = help_text.replace("options of", "an option of").replace(", by name", "; may be repeated")
                 add_method_option(section, help_text)
             elif field.annotation is bool:  # A switch may stand alone, or with true or false.
-                section.add_argument(option, nargs="?", const="true", metavar="VALUE", help=help_text)
+                section.add_argument(option, nargs="?", const="true", metavar="{true,false}", help=help_text)
             else:
                 reader: Callable[[str], Any] = str
                 if "dict" in annotation:
                     reader = json_object
                 elif "list" in annotation:
                     reader = _list_or_none
-                section.add_argument(option, type=reader, metavar="VALUE", help=help_text)
+                section.add_argument(option, type=reader, metavar=_kind(field.annotation), help=help_text)
     return parser
+
+
+def _kind(annotation: Any) -> str:
+    """Return what help writes for the value of a setting: its choices, or a word for its type."""
+    if get_origin(annotation) is Literal:
+        return "{" + ",".join(get_args(annotation)) + "}"
+    text = str(annotation)
+    if "'auto'" in text:
+        return "{N,auto}"
+    words = {"dict": "JSON", "list": "N,…", "str": "TEXT", "Path": "PATH", "float": "NUMBER", "int": "N"}
+    return next(word for part, word in words.items() if part in text)
 
 
 def _list_or_none(text: str) -> Any:

@@ -23,6 +23,10 @@ class Failed(Exception):
     """A command found something wrong with what it was given to check; the exit status is 1."""
 
 
+class HelpShown(SystemExit):
+    """A parser has printed what was asked for, its help or the version, and the command ends."""
+
+
 class Parser(argparse.ArgumentParser):
     """Raises :class:`ValueError` in one sentence instead of printing the usage.
 
@@ -70,6 +74,10 @@ class Parser(argparse.ArgumentParser):
             choices = [str(choice) for choice in action.choices]
             hint = did_you_mean(str(value), choices)
             raise argparse.ArgumentError(action, f"invalid choice: {value!r}: {hint}choose one of {', '.join(choices)}")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """End the command; ``argparse`` calls this after the help or the version."""
+        raise HelpShown(status)
 
     def error(self, message: str) -> NoReturn:
         """Raise the error that ``argparse`` found."""
@@ -207,6 +215,8 @@ def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> 
 
             with trusting(arguments.trusted):
                 arguments.run(arguments)
+        except HelpShown:
+            raise
         except SystemExit as end:
             from vpo_envs.common.wording import told
 

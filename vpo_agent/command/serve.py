@@ -10,17 +10,35 @@ from vpo_agent.command.parser import Commands, add_thinking_option, add_trust_op
 
 def add_parser(commands: Commands) -> None:
     """Add ``vpo serve``."""
-    parser = commands.add_parser("serve", help="put a trained policy behind an OpenAI-compatible endpoint")
+    parser = commands.add_parser(
+        "serve",
+        help="put a trained policy behind an OpenAI-compatible endpoint",
+        description="Load a model and answer chat and completion requests at http://HOST:PORT/v1 until Ctrl-C.",
+    )
     add = parser.add_argument
     add("target", help="a run folder, a model's folder or Hugging Face name, a GGUF file, or tiny-maze")
     add("--checkpoint", type=int, metavar="STEP", help="step of the run's checkpoint; default: the newest")
     add("--host", default="127.0.0.1", help="address to listen on, default 127.0.0.1: this machine only")
-    add("--port", type=at_least(0, 65535), default=8000, help="default 8000; 0: any free port")
+    add(
+        "--port",
+        type=at_least(0, 65535),
+        default=8000,
+        metavar="N",
+        help="port to listen on, default 8000; 0: any free port",
+    )
     add("--device", default="auto", help="auto, cpu, cuda or cuda:1; default auto")
     add("--dtype", default="auto", help="auto, float32 or bfloat16; default auto")
     add_thinking_option(parser, "default: the run's, or off; a request may ask otherwise")
-    add("--rows", type=at_least(1, 4096), default=64, help="answers decoded at the same time, default 64")
-    add("--max-tokens", type=at_least(1, 10**6), default=4096, help="longest answer, default 4096")
+    add(
+        "--rows", type=at_least(1, 4096), default=64, metavar="N", help="responses decoded at the same time, default 64"
+    )
+    add(
+        "--max-tokens",
+        type=at_least(1, 10**6),
+        default=4096,
+        metavar="N",
+        help="longest response in tokens, default 4096",
+    )
     add(
         "--allow-host",
         dest="allowed",

@@ -16,6 +16,7 @@ import pytest
 from paths import ROOT
 from processes import run_python
 
+from vpo_agent.command import main
 from vpo_agent.command.options import parse_job
 from vpo_agent.command.parser import run_script
 from vpo_agent.config import Job, TrainConfig, make_config
@@ -315,3 +316,20 @@ def test_other_errors_keep_their_traceback() -> None:
 
     with pytest.raises(ZeroDivisionError):
         run_script(main)
+
+
+@pytest.mark.parametrize("name", ["envs", "play", "check", "new", "train", "warm-start", "plan", "serve"])
+def test_help_is_no_error_and_says_what_the_command_does(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    printed, errors = capsys.readouterr()
+    assert not ended.value.code
+    assert not errors
+    about = printed.partition("\n\n")[2].partition("\n\n")[0]
+    assert about.rstrip().endswith("."), "no description"
+
+
+def test_help_of_a_setting_shows_the_kind_of_its_value(help_text: str) -> None:
+    assert "VALUE" not in help_text.replace("NAME=VALUE", "").replace("SETTING VALUE", "")
+    for shown in ("--steps N ", "--alpha NUMBER", "--schedule {constant,linear,cosine}", "--sample-batch {N,auto}"):
+        assert shown in help_text
