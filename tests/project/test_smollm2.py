@@ -10,13 +10,18 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from paths import ROOT
 from processes import OFFLINE, PATIENCE
+from transformers import AutoTokenizer
 
+from vpo_agent.bench.sample import optimal_responses
+from vpo_agent.bench.tasks import TRACKS, BenchTask
 from vpo_agent.measure.pool import Pool
+from vpo_envs.text import format_answers
 
 MODEL = ROOT / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 """Where `make smollm2` puts the model."""
@@ -128,3 +133,17 @@ def test_a_pretrained_model_is_taught_trained_evaluated_served_searched_and_publ
     assert str(tmp_path) not in card
     # Nobody else has the base under the adapters, so they are merged into it.
     assert (tmp_path / "pushed" / "model.safetensors").stat().st_size > 2 * 134e6
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(MODEL.parent, gguf_file=MODEL.name)
+
+
+@pytest.mark.parametrize("task", TRACKS["compact"], ids=lambda task: task.name)
+def test_the_limits_of_the_bench_are_half_as_much_again_as_three_answers_take(task: BenchTask, tokenizer: Any) -> None:
+    env, rng = task.environment(0), np.random.default_rng(0)
+    shown = [env.demonstrations(env.task(index), rng, ANSWERS)[:ANSWERS] for index in range(task.instances)]
+    texts = [*optimal_responses(env, task.instances), *(format_answers(answers, ANSWERS) for answers in shown)]
+    longest = max(map(len, tokenizer(texts, add_special_tokens=False)["input_ids"]))
+    assert task.max_new_tokens == 16 * math.ceil(1.5 * longest / 16)

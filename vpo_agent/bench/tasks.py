@@ -1,4 +1,4 @@
-"""The tasks of ``bench-v1``. Whatever changes a prompt, a reward or a number here needs a new version."""
+"""The tasks of ``bench-v2``. Whatever changes a prompt, a reward or a number here needs a new version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vpo_envs.core import AnyEnv
 from vpo_envs.pareto import COARSE, best_set, spread_weights
 from vpo_envs.registration import make_text_env
 
-VERSION = "bench-v1"
+VERSION = "bench-v2"
 ANSWERS = 3
 """Answers in a response."""
 RESPONSES = 10
@@ -78,14 +78,14 @@ def _natural(name: str, env: str, preset: str, blind: float, best: float, **env_
 PARTS = {"parts": True, "steps": [3, 4], "decisive": False}
 TRACKS: dict[str, tuple[BenchTask, ...]] = {
     "compact": (
-        _compact("maze", "Maze", 60, 0.4476, 0.6669, "maze"),
-        _compact("maze-exit", "Maze", 60, 0.2652, 0.8556, "maze", reward_shape="exit"),
-        _compact("countdown", "Countdown", 32, 0.2520, 0.5209, "countdown"),
-        _compact("musique", "MuSiQue", 20, 0.4778, 0.6111, "musique"),
-        _compact("tools", "Tools", 32, 0.5455, 0.6111, "tools"),
-        _compact("code", "Code", 20, 0.1866, 0.6141, "code"),
-        _compact("programs", "Programs", 24, 0.0869, 1.0000, "programs", difficulty={"decisive": False}),
-        _compact("parts", "Programs", 24, 0.3547, 1.0000, "programs", difficulty=PARTS),
+        _compact("maze", "Maze", 192, 0.4476, 0.6669, "maze"),
+        _compact("maze-exit", "Maze", 208, 0.2652, 0.8556, "maze", reward_shape="exit"),
+        _compact("countdown", "Countdown", 96, 0.4596, 0.5209, "countdown"),
+        _compact("musique", "MuSiQue", 80, 0.4778, 0.6111, "musique"),
+        _compact("tools", "Tools", 128, 0.5455, 0.6111, "tools"),
+        _compact("code", "Code", 80, 0.1866, 0.6141, "code"),
+        _compact("programs", "Programs", 80, 0.0869, 1.0000, "programs", difficulty={"decisive": False}),
+        _compact("parts", "Programs", 64, 0.3547, 1.0000, "programs", difficulty=PARTS),
     ),
     # The longest prompts first, so that a model whose context is too short for them fails at once.
     "natural": (

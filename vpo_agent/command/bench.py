@@ -23,7 +23,7 @@ def add_parser(commands: Commands) -> None:
     """Add ``vpo bench``."""
     parser = commands.add_parser(
         "bench",
-        help="score a model on the fixed tasks of bench-v1",
+        help="score a model on the fixed tasks of bench-v2",
         description="Score the sets of three answers that a model gives on fixed tasks. 0 is what a model can score "
         "without reading the task, 1 the score of the best three answers. An interrupted bench in --out is continued.",
     )

@@ -20,7 +20,7 @@ from vpo_agent.command.parser import (
 
 ROW_SETTINGS = ("env_kwargs", "method", "num_weights", "alpha", "weight_sampler", "scalar_weights", "seed")
 """Options that the rows take as they are."""
-BENCH = "bench-v1/"
+BENCH = "bench-v2/"
 """Beginning of the names of the tracks of ``vpo bench``."""
 
 
@@ -63,7 +63,7 @@ def add_parser(commands: Commands) -> None:
         description="Write an installable package whose taskset is an environment; each objective is a named reward.",
     )
     add = verifiers.add_argument
-    add("env", help="id of an environment, such as vpo/Maze-v0, or MODULE:ID, or all tasks of bench-v1/natural")
+    add("env", help="id of an environment, such as vpo/Maze-v0, or MODULE:ID, or all tasks of bench-v2/natural")
     add("--out", type=Path, required=True, metavar="FOLDER", help="output folder, new or empty")
     add_env_options(verifiers, default={})
     add("--num-answers", type=at_least(1), default=1, metavar="M", help="answers in a response, default 1")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from paths import ROOT
 from scripted_endpoint import Body, Reply, scripted
+from tokenizers import pre_tokenizers
 
 from envs_data import BUNDLED_MODELS
 from vpo_agent.bench.entry import make_entry, read_entry, score_task, score_track
@@ -115,6 +116,22 @@ def test_every_task_of_tiny_models_has_a_bundled_base() -> None:
     assert {task.model for task in TRACKS["compact"]} <= BUNDLED_MODELS.keys()
 
 
+@pytest.mark.parametrize("task", TRACKS["compact"], ids=lambda task: task.name)
+def test_a_limit_leaves_room_for_three_answers_in_the_pieces_that_ordinary_tokenizers_split_into_tokens(
+    task: BenchTask,
+) -> None:
+    env, rng = task.environment(0), np.random.default_rng(0)
+    shown = [format_answers(env.demonstrations(env.task(index), rng, 3)[:3], 3) for index in range(10)]
+    split = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str
+    longest = max(len(split(text)) for text in (*optimal_responses(env, 10), *shown))
+    assert 1.4 * longest <= task.max_new_tokens <= 2.6 * longest
+
+
+@pytest.mark.parametrize("task", [task for tasks in TRACKS.values() for task in tasks], ids=lambda task: task.name)
+def test_three_blind_answers_earn_at_most_a_part_on_every_task(task: BenchTask) -> None:
+    assert task.blind <= 0.6
+
+
 # The command ---------------------------------------------------------------------------------------------------------
 
 
@@ -124,7 +141,7 @@ def test_a_bench_that_was_stopped_goes_on_and_its_entry_is_reproduced(capsys: py
     told = capsys.readouterr()
     assert "2 tasks, 6 prompts, 60 responses" in told.out
     assert "at most 1,800 generated; at most 0.00 at these prices" in told.out
-    assert "bench-v1, compact track, bundled bases: " in told.out
+    assert "bench-v2, compact track, bundled bases: " in told.out
     entry = read_entry(Path("out/entry.json"))
     assert [*entry["tasks"]] == ["musique", "tools"]
     assert entry["models"]["tools"]["target"] == "tiny-tools"

@@ -11,7 +11,7 @@ import json
 import sys
 
 import pytest
-from blind import ROWS, ordered
+from blind import COSTLY, ROWS, ordered
 
 from vpo_agent.bench.entry import score_task
 from vpo_agent.bench.sample import BLIND_FILE, blind_responses, sample_written
@@ -23,9 +23,12 @@ SAMPLING = {"max_new_tokens": 1, "temperature": 1.0}
 
 def blind_texts(task: BenchTask, instances: int, learned: int | None = None) -> list[str]:
     """What the blind program of a task answers."""
-    same = {name: task.env_kwargs.get(name) for name in ("preset", "difficulty")}
+    # No program reads the examples, so that it is the same with those that do not decide.
+    knobs = {name: value for name, value in task.env_kwargs.get("difficulty", {}).items() if name != "decisive"}
+    preset = task.env_kwargs["preset"]
+    rows = (row for row in (*COSTLY, *ROWS) if row.env == task.env and row.options["preset"] == preset)
     # Of several programs the first earns most with three answers.
-    row = next(row for row in ROWS if row.env == task.env and same == {name: row.options.get(name) for name in same})
+    row = next(row for row in rows if row.options.get("difficulty", {}) == knobs)
     env = task.environment(0)
     tasks = [env.task(index) for index in range(instances)]
     row = row._replace(options=task.env_kwargs, learned=row.learned if learned is None else learned)

@@ -95,8 +95,8 @@ def test_the_package_depends_on_a_vpo_gym_that_pip_can_find(tmp_path: Path) -> N
         (["vpo/Maze-v0", "--num-answers", "0"], "--num-answers must be at least 1, got 0"),
         (["vpo/RewardModels-v0"], "vpo/RewardModels-v0 has nothing to score with"),
         (["vpo/Archive-v0"], "vpo/Archive-v0 replies in the middle of a response, which the adapter cannot do"),
-        (["bench-v1/easy"], "give bench-v1/compact or bench-v1/natural"),
-        (["bench-v1/compact", "--num-answers", "2"], "without settings of environments, which are fixed; got"),
+        (["bench-v2/easy"], "give bench-v2/compact or bench-v2/natural"),
+        (["bench-v2/compact", "--num-answers", "2"], "without settings of environments, which are fixed; got"),
     ],
 )
 def test_bad_input_is_one_sentence_and_writes_nothing(
@@ -241,11 +241,11 @@ def test_an_environment_that_replies_is_refused() -> None:
 def test_a_track_of_the_bench_has_its_prompts_limits_and_scores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["export", "verifiers", "bench-v1/natural", "--out", str(tmp_path)]) == 0
-    assert "vf-eval bench-v1-natural" in (said := capsys.readouterr().out)
+    assert main(["export", "verifiers", "bench-v2/natural", "--out", str(tmp_path)]) == 0
+    assert "vf-eval bench-v2-natural" in (said := capsys.readouterr().out)
     assert "-n 400 -r 10" in said
     monkeypatch.syspath_prepend(str(tmp_path))
-    package = importlib.import_module("bench_v1_natural")
+    package = importlib.import_module("bench_v2_natural")
     tasks = list(package.NaturalTaskset(package.NaturalConfig()))
     named: dict[str, list[Any]] = {}
     for task in tasks:
