@@ -6,7 +6,14 @@ import gymnasium as gym
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
+import vpo_agent.search
 from vpo_envs import __version__
+
+# autodoc annotates the base class of pydantic models, and pydantic refuses models that are defined after that: all are
+# defined here.
+for package in (vpo_agent, vpo_agent.search):
+    for public in package.__all__:
+        getattr(package, public)
 
 project = "VPO Gym"
 release = __version__
