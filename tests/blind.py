@@ -22,6 +22,7 @@ from vpo_envs.pareto import spread_weights
 from vpo_envs.tasks.archive.generate import THEMES
 from vpo_envs.tasks.archive.task import OPEN
 from vpo_envs.tasks.countdown.generate import _reachable, _worths
+from vpo_envs.tasks.eureqa.compact import whole_chains
 from vpo_envs.tasks.eureqa.task import write_names
 from vpo_envs.tasks.gsm8k.task import write_answer as write_equations
 from vpo_envs.tasks.language import LISTS
@@ -306,8 +307,12 @@ def chains(task: Any) -> list[str]:
 
 
 def chains_by_kind(training: Sequence[Any], env: Any) -> Rules:
-    """The chains from the leaf; that whose first name is of another kind first."""
-    return lambda task: [" ".join(chain) for chain in sorted(task.chains)]
+    """Every chain that can be followed, whoever vouches for it; those of people with names of another kind first."""
+
+    def kinds(chain: Sequence[str]) -> list[str]:
+        return [person[0] for person in chain[2::2]]
+
+    return lambda task: [" ".join(chain) for chain in sorted(whole_chains(task), key=kinds)]
 
 
 # What compact tasks tell without some of their lines, always in the same order ---------------------------------------
@@ -459,7 +464,8 @@ ROWS = [
     Row("vpo/MuSiQue-v0", NAMED, "which line follows which", lines_on_their_own, 300),
     *(Row("vpo/EUREQA-v0", {"preset": preset}, "the clues", chains) for preset in PRESETS[:2]),
     Row("vpo/EUREQA-v0", {"preset": "conflict", "difficulty": {"decoys": 8}}, "the clues", chains),
-    Row("vpo/EUREQA-v0", {"preset": "compact"}, "the witnesses", chains_by_kind, 100),
+    Row("vpo/EUREQA-v0", {"preset": "compact"}, "which lines name the same witness", chains_by_kind, 100),
+    Row("vpo/EUREQA-v0", NAMED, "which lines name the same witness", chains_by_kind, 100),
     *(Row("vpo/Tools-v0", {"preset": preset}, "names and descriptions", calls_by_type) for preset in PRESETS[:2]),
     Row("vpo/Tools-v0", {"preset": "compact"}, "which parameters a tool takes", calls_by_shape, 300),
     Row("vpo/Tools-v0", NAMED, "which parameters a tool takes", calls_by_shape, 300),

@@ -71,7 +71,7 @@ TASKS: dict[str, Presets] = {
         ),
     },
     "eureqa": {
-        "compact": _preset("EUREQA", "compact", "tiny-eureqa", 24, _COMPACT),
+        "compact": _preset("EUREQA", "compact", "tiny-eureqa", 40, _COMPACT),
         "paper": _preset("EUREQA", "paper", "Qwen/Qwen3-8B", 2048, _PAPER),
         "conflict": _preset("EUREQA", "conflict", "Qwen/Qwen3-8B", 2048, _PAPER),
     },
