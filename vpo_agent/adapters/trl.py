@@ -152,6 +152,9 @@ class TRLAdapter:
         numbers = list(num_answers or [self.num_answers[0]] * len(tasks))
         prompts = [self.env.chat_prompt(task, m) for task, m in zip(tasks, numbers, strict=True)]
         asked = [as_messages(prompt) if self.chat.is_chat else as_text(prompt) for prompt in prompts]
+        if self.chat.is_chat:
+            # TRL's own formatting does not say which messages a template leaves out.
+            self.chat.encode(prompts)
         return Dataset.from_dict(
             {
                 "prompt": asked,

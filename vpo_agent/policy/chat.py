@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -24,6 +24,10 @@ DATE_CODES = tuple(f"%{flag}{letter}" for letter in "aAbBcdDeFHIjmMpSTuUwWxXyYzZ
 ROLES = ("bos", "eos", "unk", "pad", "sep", "cls", "mask")
 MARK = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
 """How a template writes the end of a turn that is no token of its own."""
+REFUSALS = (TemplateError, TypeError, ValueError, KeyError, AttributeError)
+"""What templates raise at chats that they do not take; the sandbox that runs them has errors of its own."""
+MOST_TAKEN = 64
+"""How many sequences of roles are remembered: a server's clients may send any."""
 _hidden: WeakKeyDictionary[Any, tuple[int, frozenset[int] | None]] = WeakKeyDictionary()
 
 
@@ -46,6 +50,7 @@ class ChatFormat:
         """The day that the template writes; ``None`` if it writes none."""
         self.template = template if self.date is None else _dated(template, self.date)
         """The chat template, with the day fixed; empty without one."""
+        self._taken_roles: set[tuple[str, ...]] = set()  # all of whose messages the template writes
         self.thinking = thinking
         """Whether the template is asked for thoughts."""
         self.is_chat: bool = tokenizer.chat_template is not None
@@ -130,10 +135,37 @@ class ChatFormat:
             messages: The chat.
             ready: Whether it ends with what comes before the model's answer.
             thinking: Whether to ask for thoughts; as everywhere if ``None``.
+
+        Raises:
+            ValueError: The template refuses such a chat, or leaves out one of its messages.
         """
         switches = self.switches if thinking is None else dict.fromkeys(THINKING_SWITCHES, thinking)
         options = {"chat_template": self.template, "tokenize": False, "add_generation_prompt": ready, **switches}
-        return str(self._tokenizer.apply_chat_template(list(messages), **options))
+        try:
+            self._check_roles(messages, options)
+            return str(self._tokenizer.apply_chat_template(list(messages), **options))
+        except REFUSALS as error:
+            raise ValueError(
+                f"the chat template of {self._tokenizer.name_or_path!r} does not take a chat of the roles "
+                f"{', '.join(message['role'] for message in messages)} ({error}): write such messages into the user's, "
+                "or choose another --model"
+            ) from error
+
+    def _check_roles(self, messages: Sequence[Message], options: Mapping[str, Any]) -> None:
+        """Raise a ValueError if the template leaves a message of these roles out, as some do with that of the system.
+
+        It is tried with plain words, since templates may trim a message, or take earlier thoughts away.
+        """
+        roles = tuple(message["role"] for message in messages)
+        if roles in self._taken_roles:
+            return
+        probes = [{"role": role, "content": f"{PROBE}{number}END"} for number, role in enumerate(roles)]
+        written = {*re.findall(f"{PROBE}\\d+END", self._tokenizer.apply_chat_template(probes, **options))}
+        for probe in probes:
+            if probe["content"] not in written:
+                raise ValueError(f"it leaves out the message of the role {probe['role']}")
+        if len(self._taken_roles) < MOST_TAKEN:
+            self._taken_roles.add(roles)
 
     def _formatted(self, *, thinking: bool) -> str:
         """Return a question as the template formats it; empty without a template."""
@@ -148,7 +180,7 @@ class ChatFormat:
             question, call = {"role": "user", "content": PROBE}, {"role": "assistant", "content": REPLY}
             try:
                 return self.apply([question, call, {"role": "user", "content": reply}]).partition(REPLY)[2]
-            except (TemplateError, TypeError, ValueError, KeyError, AttributeError):
+            except REFUSALS:
                 pass
         return readable(with_reply("", reply))
 
@@ -161,8 +193,7 @@ class ChatFormat:
         for dialogue in ([question, reply], [question, reply, question]):
             try:
                 text = self.apply(dialogue, ready=False)
-            # Templates may refuse a dialogue, and the sandbox that runs them has errors of its own.
-            except (TemplateError, TypeError, ValueError, KeyError, AttributeError):
+            except REFUSALS:
                 continue
             behind = text.partition(REPLY)[2].partition(PROBE)[0].lstrip()
             if end := self._first_token(behind) or ((mark := MARK.match(behind)) and mark.group()):

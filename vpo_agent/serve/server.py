@@ -200,9 +200,11 @@ class _Handler(BaseHTTPRequestHandler):
             # The last token is never read, so it needs no position.
             positions = policy.cached_model.max_positions or 2**31
             most = min(self.server.max_tokens, positions - len(prompt) + 1)
+            if most < 1:
+                raise ValueError(f"the prompt has {len(prompt):,} tokens, and the model {positions:,} positions")
             # OpenAI's defaults: 16 tokens of plain text, or as many as fit in a chat.
             limit = request.max_tokens or (most if is_chat else min(most, 16))
-            if not 0 < limit <= most:
+            if limit > most:
                 raise ValueError(
                     f"max_tokens is {limit}; behind this prompt of {len(prompt)} tokens {most} are possible"
                 )

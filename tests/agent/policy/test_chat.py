@@ -67,7 +67,10 @@ def test_the_end_of_a_turn_is_read_from_the_template(end: str) -> None:
 
 
 def test_a_template_that_takes_no_such_dialogue_has_no_known_end() -> None:
-    refusing = "{% for m in messages %}{% if m.role != 'user' %}{{ raise_exception('no') }}{% endif %}{% endfor %}"
+    refusing = (
+        "{% for m in messages %}{% if m.role != 'user' %}{{ raise_exception('no') }}{% endif %}{{ m.content }}"
+        "{% endfor %}"
+    )
     chat = ChatFormat(chat_tokenizer(refusing))
     assert (chat.turn_end, chat.turn_end_id, len(chat.end_ids)) == ("", None, 1)
 
@@ -239,3 +242,43 @@ def test_a_template_writes_the_day_that_it_is_given(form: str) -> None:
 def test_a_template_without_a_date_is_as_it_was() -> None:
     chat = ChatFormat(chat_tokenizer(CHATML, *CHATML_MARKS), date="2026-02-03")
     assert (chat.date, chat.template) == (None, CHATML)
+
+
+# --- chats that a template does not take ---
+
+WITHOUT_SYSTEM = (
+    "{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content | trim }} [/INST]"
+    "{% elif m.role == 'assistant' %} {{ m.content | trim }} <eos>{% endif %}{% endfor %}"
+)
+"""As that of several chat models: messages of other roles are left out without a word."""
+REFUSES_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + CHATML
+
+
+@pytest.mark.parametrize(
+    ("template", "role", "reason"),
+    [
+        (WITHOUT_SYSTEM, "system", "it leaves out the message of the role system"),
+        (WITHOUT_SYSTEM, "developer", "it leaves out the message of the role developer"),
+        (REFUSES_SYSTEM, "system", "no system role"),
+    ],
+)
+def test_a_chat_that_the_template_does_not_write_whole_is_refused(template: str, role: str, reason: str) -> None:
+    chat = ChatFormat(chat_tokenizer(template, *CHATML_MARKS))
+    question = {"role": "user", "content": "2 + 2?"}
+    with pytest.raises(ValueError, match=rf"does not take a chat of the roles {role}, user \({reason}\)"):
+        chat.encode([[{"role": role, "content": "Answer in capitals."}, question]])
+    assert chat.encode([[question]])
+
+
+def test_a_template_may_trim_messages_and_take_earlier_thoughts_away() -> None:
+    template = CHATML.replace("{{ m.content }}", "{{ m.content.split('</think>')[-1] | trim }}")
+    chat = ChatFormat(chat_tokenizer(template, *CHATML_MARKS))
+    turns = [
+        {"role": "system", "content": " Answer in capitals.\n"},
+        {"role": "user", "content": "2 + 2?"},
+        {"role": "assistant", "content": "<think>Two and two.</think>4"},
+        {"role": "user", "content": "3 + 3?"},
+    ]
+    text = chat.apply(turns)
+    assert "Answer in capitals.<|im_end|>" in text
+    assert "assistant\n4<|im_end|>" in text

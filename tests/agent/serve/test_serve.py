@@ -187,7 +187,7 @@ REFUSED: list[tuple[Any, str]] = [
     ({"prompt": "x", "stop": [""]}, "stop: "),
     ({"prompt": "x", "max_tokens": 101}, "max_tokens is 101; behind this prompt of 1 tokens 100 are possible"),
     ({"prompt": "x" * 250, "max_tokens": 20}, "max_tokens is 20; behind this prompt of 250 tokens 7 are possible"),
-    ({"prompt": "x" * 300}, "behind this prompt of 300 tokens -43 are possible"),
+    ({"prompt": "x" * 300}, "the prompt has 300 tokens, and the model 256 positions"),
     ({"prompt": "x", "model": "gpt"}, "unknown model 'gpt': this server has 'tiny', or 'default'"),
     ({"prompt": "x", "top_k": 5}, "top_k: not supported by this server: leave it out"),
     ({"prompt": "x", "stream": True}, "stream: not supported by this server: leave it out"),
