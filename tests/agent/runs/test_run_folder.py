@@ -214,7 +214,7 @@ def test_rows_are_shown_where_the_settings_say(tmp_path: Path) -> None:
 def test_weights_and_biases_keeps_rows_offline_in_the_run_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("wandb", reason="wandb is not installed: pip install 'vpo-gym[wandb]'")
+    wandb = pytest.importorskip("wandb", reason="wandb is not installed: pip install 'vpo-gym[wandb]'")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     folder = opened(tmp_path, log="wandb")
@@ -222,6 +222,7 @@ def test_weights_and_biases_keeps_rows_offline_in_the_run_folder(
     with folder.writer(0) as log:
         log.write({"kind": "train", "step": 1, "loss": 0.5, "kl": float("nan")})
         log.write({"kind": "eval", "step": 1, "regret": 0.25})
+    wandb.teardown()  # waits for its process, which writes the last records after the run has finished here
     (path,) = folder.path.glob("wandb/offline-run-*/run-mine.wandb")
     # Records hold the names of the numbers and, as JSON, the numbers.
     records = path.read_bytes()
