@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,17 @@ if TYPE_CHECKING:
 
     from vpo_agent.config import TrainConfig
     from vpo_agent.policy.language_model import LMPolicy
+
+
+@pytest.fixture(autouse=True)
+def _forget_modules() -> Iterator[None]:
+    """Forget the modules that a test asked for: processes that later ones start would look for files that are gone."""
+    from vpo_envs.common import imports
+
+    before = dict(imports._asked)
+    yield
+    imports._asked.clear()
+    imports._asked.update(before)
 
 
 @pytest.fixture(scope="session")
