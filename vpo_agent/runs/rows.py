@@ -52,8 +52,11 @@ def rows_until(path: Path, step: int) -> str:
             if damaged:
                 raise ValueError(f"line {damaged[0]} of {str(path)!r} is damaged: {WAY_OUT}")
             kept.append(line.decode().rstrip() + "\n")
-    if damaged:
+    if len(damaged) == 1:
         print(f"line {damaged[0]} of {str(path)!r} was cut short, as by a power failure: left out", file=sys.stderr)
+    elif damaged:
+        numbers = ", ".join(map(str, damaged))
+        print(f"lines {numbers} of {str(path)!r} are damaged, as by a power failure: left out", file=sys.stderr)
     return "".join(kept)
 
 

@@ -11,7 +11,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]  # has no types
 
 from vpo_agent.config import TrainConfig, make_config
-from vpo_agent.runs.rows import read_rows
+from vpo_agent.runs.rows import read_rows, rows_until
 from vpo_agent.runs.run_folder import RunFolder
 
 
@@ -229,3 +229,14 @@ def test_weights_and_biases_keeps_rows_offline_in_the_run_folder(
     for name, number in (("train/loss", "0.5"), ("eval/regret", "0.25")):
         assert re.search(rf"{name}[^a-z]{{1,12}}{number}".encode(), records, re.DOTALL), name
     assert b"train/kl" not in records
+
+
+def test_every_damaged_line_at_the_end_of_a_log_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "metrics.jsonl"
+    rows = [f'{{"kind": "train", "step": {step}}}\n' for step in (1, 2)]
+    path.write_text("".join([*rows, '{"kind": "train", "stp": 3}\n', '{"kind"']))
+    assert rows_until(path, 2) == "".join(rows)
+    assert capsys.readouterr().err == f"lines 3, 4 of {str(path)!r} are damaged, as by a power failure: left out\n"
+    path.write_text("".join([*rows, '{"kind"']))
+    rows_until(path, 2)
+    assert capsys.readouterr().err == f"line 3 of {str(path)!r} was cut short, as by a power failure: left out\n"
