@@ -268,9 +268,8 @@ class TRLAdapter:
             self._policy = LMPolicy(model, self.tokenizer, thinking=self.chat.thinking, date=self.chat.date)
         tasks = [self.env.task_type.model_validate_json(row["task"]) for row in self.inputs]
         numbers = [row["num_answers"] for row in self.inputs]
-        texts = [self.env.prompt(task, m) for task, m in zip(tasks, numbers, strict=True)]
         samples = self._policy.sample(
-            texts,
+            [self.env.chat_prompt(task, m) for task, m in zip(tasks, numbers, strict=True)],
             rollouts=1,
             num_answers=numbers,
             max_new_tokens=trainer.max_completion_length,

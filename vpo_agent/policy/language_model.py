@@ -262,10 +262,9 @@ class LMPolicy(Sampler):
         encoded = self.encode_prompts(request.prompts)
         self.check_length(encoded[0].shape[1], request.max_new_tokens)
         begun = self.cached_model.read(*encoded)
+        # The row of `begun` that each response continues, and how many of the response's tokens it holds already.
         rows_of = [prompt for prompt in range(len(request.prompts)) for _ in range(request.rollouts)]
-        """The row of ``begun`` that each response continues."""
         tokens_read = [0] * len(rows_of)
-        """Tokens of each response that this row holds already."""
 
         def sample_turn(conversations: Sequence[Conversation], limits: Sequence[int], turn: int) -> list[WrittenTurn]:
             key = [*request.seed, turn] if turn else request.seed
@@ -276,15 +275,15 @@ class LMPolicy(Sampler):
                 numbers = iter(uniforms[conversation.number])
                 rows.append(Row(limit, numbers, request.temperature, stop=partial(_any_stops, stops)))
             nonlocal begun
-            numbers_of_responses = [conversation.number for conversation in conversations]
+            which = [rows_of[conversation.number] for conversation in conversations]
             if turn:
                 unread = [conversation.tokens[tokens_read[conversation.number] :] for conversation in conversations]
-                begun = self.cached_model.extend(begun, [rows_of[number] for number in numbers_of_responses], unread)
-                for row_of_begun, conversation in enumerate(conversations):
-                    rows_of[conversation.number] = row_of_begun
+                begun, which = self.cached_model.extend(begun, which, unread), list(range(len(rows)))
+                for row, conversation in zip(which, conversations, strict=True):
+                    rows_of[conversation.number] = row
                     tokens_read[conversation.number] = len(conversation.tokens)
             decoder = self.decoder(share_prompts=not turn)
-            decoder.join(begun, [rows_of[number] for number in numbers_of_responses], rows)
+            decoder.join(begun, which, rows)
             decoder.run(request.on_tokens)
             return [WrittenTurn(row.tokens, row.log_probs, row.finish_reason == "length") for row in rows]
 
