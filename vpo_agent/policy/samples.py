@@ -25,7 +25,7 @@ from vpo_agent.progress import progress_bar
 from vpo_envs.common.thoughts import find_thoughts
 from vpo_envs.common.wording import counted
 from vpo_envs.contract.turns import Turns
-from vpo_envs.text import Prompt, answer_tags, as_text
+from vpo_envs.text import Prompt, answer_tags, as_text, split_turns
 
 MAX_RESPONSES = 1024
 """Most responses sampled at the same time where nothing else is said."""
@@ -101,7 +101,9 @@ class Samples:
         ids = pad_sequence(rows, batch_first=True)
         mask = pad_sequence([torch.ones_like(row, dtype=torch.bool) for row in rows], batch_first=True).to(device)
         values = pad_sequence([torch.tensor(row) for row in log_probs], batch_first=True)
-        cut = [short or find_thoughts(text).unclosed for short, text in zip(truncated, texts, strict=True)]
+        # Thoughts are the model's own: of several turns the last one tells, and no reply.
+        unclosed = [find_thoughts(split_turns(text)[-1][0]).unclosed for text in texts]
+        cut = [short or open_end for short, open_end in zip(truncated, unclosed, strict=True)]
         ended = torch.tensor(cut, device=device)
         sampled = mask
         if trained is not None:

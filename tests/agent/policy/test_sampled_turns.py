@@ -150,3 +150,12 @@ def test_the_turns_end_where_the_context_does() -> None:
         found, _ = policy.log_probs(samples)
     assert int(lengths.max()) > limit / 2
     assert torch.allclose(found[samples.trained], samples.log_probs[samples.trained], atol=1e-4)
+
+
+def test_a_reply_that_speaks_of_thoughts_cuts_no_response(policy: LMPolicy) -> None:
+    said = with_reply("<look>a</look>", "<think> the maze"), with_reply("<look>a</look>", "the maze") + "<think> so"
+    tokens, trained = response_tokens(policy.chat, said)
+    prompts = policy.encode_prompts(PROMPTS)
+    zeros = [[0.0] * len(row) for row in tokens]
+    made = Samples.of(prompts, tokens, zeros, [False, False], 1.0, said, trained)
+    assert made.truncated.tolist() == [False, True]
