@@ -160,7 +160,8 @@ def score_of(task: Any, reply: str) -> Any:
 def maze_taskset(**config: Any) -> Any:
     from vpo_envs.adapters.verifiers import VectorTaskset, VectorTasksetConfig
 
-    return VectorTaskset(VectorTasksetConfig(env="vpo/Maze-v0", env_kwargs=EASY, split="test", **config))
+    settings = {"env": "vpo/Maze-v0", "env_kwargs": EASY, "split": "test"} | config
+    return VectorTaskset(VectorTasksetConfig(**settings))
 
 
 @needs_verifiers
@@ -243,7 +244,7 @@ def test_a_track_of_the_bench_has_its_prompts_limits_and_scores(
 ) -> None:
     assert main(["export", "verifiers", "bench-v2/natural", "--out", str(tmp_path)]) == 0
     assert "vf-eval bench-v2-natural" in (said := capsys.readouterr().out)
-    assert "-n 400 -r 10" in said
+    assert "-n 300 -r 10" in said
     monkeypatch.syspath_prepend(str(tmp_path))
     package = importlib.import_module("bench_v2_natural")
     tasks = list(package.NaturalTaskset(package.NaturalConfig()))
