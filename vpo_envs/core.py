@@ -48,7 +48,7 @@ from vpo_envs.contract.streams import MAX_STREAM, claim_namespace, stream
 from vpo_envs.contract.streams import SPLITS as SPLITS
 from vpo_envs.contract.streams import Split as Split
 from vpo_envs.contract.streams import split_of_content as split_of_content
-from vpo_envs.contract.turns import Turns
+from vpo_envs.contract.turns import TakenTurn, Turns
 from vpo_envs.pareto import FactGrid, falling_component, non_dominated
 from vpo_envs.text import Call as Call
 from vpo_envs.text import Prompt, split_answers, with_reply
@@ -404,20 +404,15 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         if episode.is_over:
             raise gym.error.ResetNeeded("this episode is over: call reset() before the next step()")
         turns = self.turns(episode.task)
-        response, reply, is_cut = action, None, False
-        if turns is not None:
-            response, reply = turns.read(episode.response, action)
-            is_cut = reply is not None and not turns.may_call(response)
+        turn = TakenTurn(action, len(action)) if turns is None else turns.read(episode.response, action)
         answers: list[str | None] = []
-        if is_cut or reply is None:
-            answers = split_answers(response, self.num_answers)
+        if turn.reply is None:
+            answers = split_answers(turn.response, self.num_answers)
             if self.answers_as_steps:
                 answers = [answers[len(episode.answers)]]
         # A copy of what was seen, so that an error in a scorer changes nothing.
         to_score = Response(episode.task, answers, set(episode.seen))
-        if reply is not None and not is_cut:
-            response = with_reply(response, reply)
-        return Turn(to_score, "" if turns is None else response, reply, is_cut)
+        return Turn(to_score, "" if turns is None else turn.response, turn.reply, turn.is_cut)
 
     def finish_step(self, turn: Turn, scored: Scored) -> Step:
         """Return the result of :meth:`step` from the scores of its answers."""
@@ -425,7 +420,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         vectors, statuses, outcomes = scored
         episode.answers += turn.response.answers
         episode.seen, episode.response, episode.was_cut = turn.response.seen, turn.text, turn.is_cut
-        if turn.reply is not None and not turn.is_cut:
+        if turn.reply is not None:
             return turn.reply, np.zeros(self.reward_dim, np.float32), False, False, self._info(episode.task)
         matrix = np.array(vectors, dtype=np.float32)
         info = {

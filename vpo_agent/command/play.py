@@ -18,7 +18,7 @@ from vpo_envs.contract.turns import Turns
 from vpo_envs.core import AnyEnv, UnknownFront, VectorTextEnv
 from vpo_envs.pareto import COARSE, best_set, set_utility, spread_weights
 from vpo_envs.registration import env_type, make_text_env
-from vpo_envs.text import answer_tags, format_answers, readable, split_answers, with_reply
+from vpo_envs.text import answer_tags, format_answers, readable, split_answers
 
 FRONT_POINTS = 20
 """Number of points of a front that are printed."""
@@ -150,13 +150,12 @@ def _response(typed: Iterator[str], tags: tuple[tuple[str, str], ...], turns: Tu
             )
             if not block:
                 return response
-            call = turns.first_call(response, block) if turns and turns.may_call(response) else None
-            if call is None:
+            turn = turns.take(response, block) if turns else None
+            if turn is None or turn.reply is None:
                 response += block if any(tag in block for tag, _ in tags) else f"{opening}{block}{closing}"
                 break
-            end, reply = call
-            response = with_reply(response + block[:end], reply)
-            print(reply)
+            response = turn.response
+            print(turn.reply)
     return response
 
 

@@ -16,7 +16,7 @@ from vpo_agent.policy.chat import ChatFormat
 from vpo_agent.policy.samples import SampleRequest, Samples
 from vpo_envs.common.thoughts import find_thoughts
 from vpo_envs.contract.turns import Turns
-from vpo_envs.text import split_turns, with_reply, written_by_model
+from vpo_envs.text import split_turns
 
 
 @dataclass
@@ -53,25 +53,15 @@ class Conversation:
         """Append a turn that was sampled, and the reply to the call with which it ends."""
         self.add(turn.tokens, turn.log_probs, trained=True)
         [text] = chat.read([turn.tokens])
-        written = written_by_model(text)
-        has_ended = turn.tokens[-1] in ending_ids or self.closing in find_thoughts(written).masked
-        if turn.is_cut or has_ended:
-            self.text += written
-            self.end(truncated=turn.is_cut)
-            return
-        call = self.turns.first_call(self.text, written)
-        if call is None:
-            # A tag that is no call, or to which there is nothing to say: the model writes on.
-            self.text += written
-            return
-        end, reply = call
-        if not self.turns.may_call(self.text):
-            self.text += written
-            self.end(truncated=True)
-            return
-        self.text = with_reply(self.text + written[:end], reply)
-        tokens = reply_tokens(chat, reply)
-        self.add(tokens, [0.0] * len(tokens), trained=False)
+        taken = self.turns.take(self.text, text)
+        self.text = taken.response
+        has_ended = turn.tokens[-1] in ending_ids or self.closing in find_thoughts(text).masked
+        if taken.reply is not None:
+            tokens = reply_tokens(chat, taken.reply)
+            self.add(tokens, [0.0] * len(tokens), trained=False)
+        elif taken.is_cut or turn.is_cut or has_ended:
+            self.end(truncated=taken.is_cut or turn.is_cut)
+        # Otherwise it ends in a tag that is no call, or to which there is nothing to say: the model writes on.
 
     @property
     def stops(self) -> list[str]:

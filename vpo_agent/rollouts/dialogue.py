@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from vpo_agent.rollouts.replies import Answer
 from vpo_envs.contract.turns import Turns
-from vpo_envs.text import split_turns, with_reply, written_by_model
+from vpo_envs.text import split_turns, written_by_model
 
 
 @dataclass
@@ -39,22 +39,14 @@ class Dialogue:
             self.text = answer.text
             self._end(truncated=answer.truncated)
             return
-        written = written_by_model(answer.text)
-        call = self.turns.first_call(self.text, written)
-        end, reply = (len(written), None) if call is None else call
+        turn = self.turns.take(self.text, answer.text)
+        self.text = turn.response
         if answer.tokens is not None:
             # What the model wrote behind a call is not part of the response.
-            self.written += -(-answer.tokens * end // max(1, len(written)))
-        may_call = self.turns.may_call(self.text)
-        self.text += written[:end]
-        if reply is None:
-            if not answer.awaits_reply:
-                self._end(truncated=answer.truncated)
-        elif not may_call:
-            self._end(truncated=True)
-        else:
-            self.text = with_reply(self.text, reply)
-        if not self.is_over and self.tokens_left < 1:
+            self.written += -(-answer.tokens * turn.end // max(1, len(written_by_model(answer.text))))
+        if turn.reply is None and not (answer.awaits_reply and not turn.is_cut):
+            self._end(truncated=turn.is_cut or answer.truncated)
+        elif self.tokens_left < 1:
             self._end(truncated=True)
 
     def cut(self) -> None:

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from vpo_envs.common.thoughts import find_thoughts
 from vpo_envs.text import REPLY_START, Call, calls_of, last_call, split_turns, with_reply, written_by_model
+
+
+class TakenTurn(NamedTuple):
+    """A response after one more turn."""
+
+    response: str
+    """The response up to the first call of the turn, with the reply to it; without a call all of it."""
+    end: int
+    """Characters of what the model wrote that were taken."""
+    reply: str | None = None
+    """The reply to the call; ``None`` without one."""
+    is_cut: bool = False
+    """Whether the turn makes one call too many, which gets no reply and ends the response."""
 
 
 @dataclass(frozen=True)
@@ -35,32 +49,33 @@ class Turns:
             return None
         return self.respond([*calls_of(response), call])
 
-    def may_call(self, response: str) -> bool:
-        """Return whether a response, which holds the replies so far, may have one more."""
-        return response.count(REPLY_START) < self.max_calls
+    def take(self, response: str, text: str) -> TakenTurn:
+        """Continue a response, which holds the replies so far, with what a model wrote in one turn."""
+        written = written_by_model(text)
+        call = self._first_call(response, written)
+        if call is None:
+            return TakenTurn(response + written, len(written))
+        end, reply = call
+        called = response + written[:end]
+        if response.count(REPLY_START) >= self.max_calls:
+            return TakenTurn(called, end, is_cut=True)
+        return TakenTurn(with_reply(called, reply), end, reply)
 
-    def read(self, response: str, action: str) -> tuple[str, str | None]:
+    def read(self, response: str, action: str) -> TakenTurn:
         """Continue a response, which holds the replies so far, with an action.
 
-        The action may hold replies as well, which count if they are those that the environment gives.
-
-        Returns:
-            The response up to the first call without its reply, and that reply; or the whole of it, and ``None``.
+        The action may hold replies as well, which count if they are those that the environment gives. What follows the
+        first call without its reply is not read.
         """
         for piece, claimed in split_turns(action):
-            written = written_by_model(piece)
-            call = self.first_call(response, written)
-            if call is None:
-                response += written
-                continue
-            end, reply = call
-            called = response + written[:end]
-            if claimed != reply or written[end:].strip() or not self.may_call(called):
-                return called, reply
-            response = with_reply(called, reply)
-        return response, None
+            turn = self.take(response, piece)
+            is_replied_to = claimed == turn.reply and not written_by_model(piece)[turn.end :].strip()
+            if turn.is_cut or (turn.reply is not None and not is_replied_to):
+                return turn
+            response = turn.response
+        return turn
 
-    def first_call(self, response: str, written: str) -> tuple[int, str] | None:
+    def _first_call(self, response: str, written: str) -> tuple[int, str] | None:
         """Find the first call of ``written``, which continues ``response``, to which there is a reply.
 
         Returns:
