@@ -12,12 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_envs.common.wording import counted
-from vpo_envs.core import AnyEnv, check_never_replies
-
-
-def check_one_turn(env: AnyEnv, name: str) -> None:
-    """Raise a ValueError if an environment replies, since the adapters ask a model once."""
-    check_never_replies(env, name, "the adapter", "evaluate with vpo eval, which also takes an --endpoint")
 
 
 def read_weights(

@@ -21,16 +21,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_envs.adapters import check_one_turn, read_weights
+from vpo_envs.adapters import read_weights
 from vpo_envs.common.libraries import check_package
 from vpo_envs.core import Split, Status
 from vpo_envs.pareto import best_of_chances, set_utility, spread_weights
 from vpo_envs.registration import make_text_env
+from vpo_envs.text import readable, written_by_model
 
 check_package("inspect_ai", "inspect", "evaluating with inspect-ai")
 
 from inspect_ai import Task, task  # noqa: E402 - after the check
 from inspect_ai.dataset import Sample  # noqa: E402
+from inspect_ai.model import ChatMessageAssistant, ChatMessageUser  # noqa: E402
 from inspect_ai.scorer import (  # noqa: E402
     Score,
     Scorer,
@@ -41,7 +43,7 @@ from inspect_ai.scorer import (  # noqa: E402
     scorer,
     stderr,
 )
-from inspect_ai.solver import TaskState, generate  # noqa: E402
+from inspect_ai.solver import Generate, Solver, TaskState, generate, solver  # noqa: E402
 
 UTILITY = "utility"
 """Key of the weighted sum of the objectives in a score."""
@@ -70,12 +72,10 @@ def vector_task(
         size: Number of tasks.
 
     Raises:
-        ValueError: An unknown environment, bad arguments, an environment that replies, or a number of weights
-            other than the number of objectives.
+        ValueError: An unknown environment, bad arguments, or a number of weights other than the number of objectives.
     """
     kwargs = dict(env_kwargs or {})
     made = make_text_env(env, **kwargs, num_answers=num_answers, split=split)
-    check_one_turn(made, env)
     first = made.task(0)
     weights = [float(weight) for weight in scalar_weights or made.scalar_weights or [1.0] * made.reward_dim]
     read_weights(weights, made.active(first), made.objective_names)
@@ -86,7 +86,37 @@ def vector_task(
         instance = made.task(index)
         prompt = made.prompt(instance, num_answers)
         samples.append(Sample(input=prompt, id=f"{split}-{index}", metadata={"task": instance.model_dump(mode="json")}))
-    return Task(dataset=samples, solver=generate(), scorer=reward_vector(env, kwargs, num_answers, weights))
+    solver = respond(env, kwargs) if made.turn_tags else generate()
+    return Task(dataset=samples, solver=solver, scorer=reward_vector(env, kwargs, num_answers, weights))
+
+
+@solver
+def respond(env: str, env_kwargs: dict[str, Any]) -> Solver:
+    """Return a solver that lets a model respond, with the environment's reply to each call as the user's next message.
+
+    What a model writes behind a call is cut off its message before the model goes on.
+    """
+    made = make_text_env(env, **env_kwargs)
+
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        turns = made.turns(made.task_type.model_validate(state.metadata["task"]))
+        assert turns is not None
+        while True:
+            state = await generate(state)
+            # A reply may take as long as a program that it runs.
+            turn = await asyncio.to_thread(turns.take_messages, written_messages(state))
+            if turn.reply is None or state.completed:
+                return state
+            message = state.messages[-1]
+            message.text = written_by_model(message.text)[: turn.end]
+            state.messages.append(ChatMessageUser(content=turn.reply))
+
+    return solve
+
+
+def written_messages(state: TaskState) -> list[str]:
+    """Return the texts of a model's messages."""
+    return [message.text for message in state.messages if isinstance(message, ChatMessageAssistant)]
 
 
 @scorer(metrics={"*": [mean(), stderr()]})
@@ -101,8 +131,13 @@ def reward_vector(env: str, env_kwargs: dict[str, Any], num_answers: int, weight
 
     async def score(state: TaskState, target: Target) -> Score:
         instance = made.task_type.model_validate(state.metadata["task"])
+        turns = made.turns(instance)
+        if turns is None:
+            response = state.output.completion
+        else:
+            response = (await asyncio.to_thread(turns.take_messages, written_messages(state))).response
         # A scorer may run programs for seconds, and other samples go on meanwhile.
-        batch = await asyncio.to_thread(made.score_batch, [instance], [state.output.completion])
+        batch = await asyncio.to_thread(made.score_batch, [instance], [response])
         if (batch.status == Status.INVALID).any():
             explanation = f"the scorer of {env} failed: {batch.failure}"
             return Score.unscored(reason="scoring_failed", explanation=explanation)
@@ -113,7 +148,7 @@ def reward_vector(env: str, env_kwargs: dict[str, Any], num_answers: int, weight
         return Score(
             value=_value(made.objective_names, best, active, float(best @ fixed))
             | {SET_UTILITY: set_utility(vectors[:, active], spread_weights(int(active.sum())))},
-            answer=state.output.completion,
+            answer=readable(response),
             metadata={
                 "rewards": vectors.tolist(),
                 "weights": fixed.tolist(),

@@ -1,9 +1,10 @@
 """Environments as tasksets of verifiers, for its evaluations, the Environments Hub and prime-rl.
 
 ``vpo export verifiers`` writes a package around these classes. Each objective is a reward by its name, and the fixed
-weights of the objectives are the weights of the rewards. A rollout has one number for each reward, so of several
-answers in a response the rewards are those of the best under the weights, which an answer did reach;
-``trace.info["reward_matrix"]`` holds the reward vectors of all.
+weights of the objectives are the weights of the rewards. Where an environment replies, it is the user of a
+conversation, and each reply is the next message. A rollout has one number for each reward, so of several answers in a
+response the rewards are those of the best under the weights, which an answer did reach; ``trace.info["reward_matrix"]``
+holds the reward vectors of all.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import numpy as np
 from pydantic import Field
 
 from envs_data.parsing import parse_json
-from vpo_envs.adapters import check_one_turn, read_weights
+from vpo_envs.adapters import read_weights
 from vpo_envs.common.libraries import check_package
+from vpo_envs.contract.turns import TakenTurn
 from vpo_envs.core import AnyEnv, ScorerFailure, Split, Status
 from vpo_envs.pareto import set_utility, spread_weights
 from vpo_envs.registration import make_text_env
@@ -28,6 +30,7 @@ check_package("verifiers", "verifiers", "running an environment in verifiers")
 
 import httpx  # noqa: E402 - after the check, since verifiers brings both
 import verifiers.v1 as vf  # noqa: E402
+from verifiers.v1.dialects.chat import message_to_wire  # noqa: E402
 
 
 class VectorData(vf.TaskData):
@@ -50,12 +53,22 @@ class VectorData(vf.TaskData):
 
 
 class VectorTask(vf.Task[VectorData]):
-    """Asks once, and scores the reply."""
+    """Asks for a response, and scores it."""
 
     @vf.stop
-    async def answered_once(self, trace: vf.Trace) -> bool:
-        """Refuse a second turn."""
-        return bool(trace.num_turns >= 1)
+    async def responded(self, trace: vf.Trace) -> bool:
+        """Refuse a turn after the first one that gets no reply."""
+        return bool(trace.num_turns >= 1) and (await self.response(trace)).reply is None
+
+    async def response(self, trace: vf.Trace) -> TakenTurn:
+        """Return the response so far, with the replies in it, and the reply to its last turn."""
+        env = text_env(self.data)
+        turns = env.turns(env.task_type.model_validate(self.data.instance))
+        if turns is None:
+            return TakenTurn(trace.last_reply, 0)
+        messages = [message.content or "" for message in trace.assistant_messages]
+        # A reply may take as long as a program that it runs.
+        return await asyncio.to_thread(turns.take_messages, messages)
 
     async def score(self, trace: vf.Trace, runtime: vf.Runtime | None = None) -> None:
         """Record the objectives as rewards, after the rewards and judges that a configuration adds.
@@ -76,8 +89,9 @@ class VectorTask(vf.Task[VectorData]):
         active = env.active(instance)
         weights = read_weights([data.weights[name] for name in env.objective_names], active, env.objective_names)
         trace.rewards.update(dict.fromkeys(env.objective_names))
+        response = (await self.response(trace)).response
         # A scorer may run programs for seconds, and other rollouts go on meanwhile.
-        batch = await asyncio.to_thread(env.score_batch, [instance], [trace.last_reply])
+        batch = await asyncio.to_thread(env.score_batch, [instance], [response])
         if (batch.status == Status.INVALID).any():
             raise ScorerFailure(f"the scorer of {data.env} failed: {batch.failure}")
         matrix = batch.rewards[0].astype(np.float64)
@@ -129,7 +143,6 @@ class VectorTaskset(vf.Taskset[VectorTask, VectorTasksetConfig]):
 
     def _tasks(self, config: VectorTasksetConfig, prefix: str) -> Iterator[VectorTask]:
         env = make_text_env(config.env, **config.env_kwargs, num_answers=config.num_answers, split=config.split)
-        check_one_turn(env, config.env)
         names = env.objective_names
         if unknown := sorted(set(config.weights) - set(names)):
             raise ValueError(f"{config.env} has no objective {unknown[0]!r}: it has {', '.join(names)}")
@@ -149,10 +162,25 @@ class VectorTaskset(vf.Taskset[VectorTask, VectorTasksetConfig]):
             yield VectorTask(data, config.task)
 
 
+class VectorEnv(vf.SingleAgentEnv):
+    """One agent; where the environment replies, it is the agent's user."""
+
+    async def run(self, task: vf.Task, agents: vf.Agents) -> None:
+        """Let the agent respond to a task, with a reply to each call."""
+        if not text_env(task.data).turn_tags:
+            await super().run(task, agents)
+            return
+        async with agents.agent.interaction(task) as interaction:
+            segment = await interaction.turn()
+            while not segment.terminated and (reply := (await task.response(interaction.trace)).reply) is not None:
+                segment = await interaction.turn(reply)
+
+
 class OneCallHarness(vf.Harness[vf.HarnessConfig]):
-    """Sends the prompt once from this process. It gives the model no tool and needs no program in a sandbox."""
+    """Makes one call a turn from this process. It gives the model no tool and needs no program in a sandbox."""
 
     APPENDS_SYSTEM_PROMPT = True
+    SUPPORTS_RESUME = True
     EXECUTES_CODE = False
     NEEDS_CONTAINER = False
 
@@ -167,9 +195,12 @@ class OneCallHarness(vf.Harness[vf.HarnessConfig]):
         data: vf.TaskData,
     ) -> vf.ProgramResult:
         """Make the call; verifiers records it."""
-        system, prompt = self.resolve_text_prompt(data)
+        system, prompt = self.resolve_prompt(data)
         messages = [{"role": "system", "content": system}] if system else []
-        messages.append({"role": "user", "content": prompt or ""})
+        if isinstance(prompt, str):
+            messages.append({"role": "user", "content": prompt})
+        else:
+            messages += map(message_to_wire, prompt or [])
         async with httpx.AsyncClient(timeout=None) as client:
             reply = await client.post(
                 f"{endpoint}/chat/completions",

@@ -13,7 +13,7 @@ import numpy as np
 
 from envs_data.parsing import parse_json
 from vpo_envs import __version__
-from vpo_envs.adapters import check_one_turn, read_weights
+from vpo_envs.adapters import read_weights
 from vpo_envs.common.paths import path_of
 from vpo_envs.registration import env_type, make_text_env, registering_module
 
@@ -41,9 +41,8 @@ def write_package(
     from.
 
     Raises:
-        ValueError: An unknown environment, a ``vpo_gym`` that does not exist, bad arguments, an environment that
-            replies, that a file registers or that lacks what scores its answers, or a folder that is not empty or
-            cannot be written.
+        ValueError: An unknown environment, a ``vpo_gym`` that does not exist, bad arguments, an environment that a
+            file registers or that lacks what scores its answers, or a folder that is not empty or cannot be written.
     """
     env_type(env_id)
     if ":" not in env_id and (module := registering_module(env_id)):
@@ -56,7 +55,6 @@ def write_package(
         )
     kwargs = dict(env_kwargs or {})
     env = make_text_env(env_id, **kwargs, num_answers=num_answers)
-    check_one_turn(env, bare_id)
     env.check_scorers()
     names = env.objective_names
     chosen = scalar_weights or env.scalar_weights or [1.0] * env.reward_dim

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -60,6 +60,18 @@ class Turns:
         if response.count(REPLY_START) >= self.max_calls:
             return TakenTurn(called, end, is_cut=True)
         return TakenTurn(with_reply(called, reply), end, reply)
+
+    def take_messages(self, messages: Iterable[str]) -> TakenTurn:
+        """Return the response that a model's messages make, each of which goes on after the reply to the one before.
+
+        A message without a reply is the last. Without messages the response is empty.
+        """
+        turn = TakenTurn("", 0)
+        for text in messages:
+            turn = self.take(turn.response, text)
+            if turn.reply is None:
+                break
+        return turn
 
     def read(self, response: str, action: str) -> TakenTurn:
         """Continue a response, which holds the replies so far, with an action.

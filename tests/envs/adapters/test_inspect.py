@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conversations import CASES, COMPACT, conversation, stepped
 
 from vpo_envs.pareto import set_utility, spread_weights
 from vpo_envs.registration import make_text_env
@@ -129,9 +130,21 @@ def test_reducers_leave_out_what_the_scorer_failed_on() -> None:
     assert too_few.explanation == "the best of k=3 answers needs 1 <= k <= 1, the answers with a score"
 
 
-def test_an_environment_that_replies_is_refused() -> None:
-    with pytest.raises(ValueError, match="vpo/Archive-v0 replies in the middle of a response"):
-        vector_task("vpo/Archive-v0")
+@pytest.mark.parametrize("case", CASES)
+def test_a_reply_is_the_next_message_and_the_score_that_of_the_environment(case: str, tmp_path: Path) -> None:
+    env = make_text_env("vpo/Archive-v0", **COMPACT, split="test", num_answers=2)
+    written = conversation(env.task(0), case)
+    asked, read, rewards = stepped(env, env.task(0), written)
+    task = vector_task("vpo/Archive-v0", env_kwargs=COMPACT, num_answers=2, size=1)
+    log = run(task, written, tmp_path)
+    assert log.samples is not None
+    assert [(message.role, message.text) for message in log.samples[0].messages] == [
+        ("user", asked),
+        *[(role, text) for turn in read for role, text in zip(("assistant", "user"), turn, strict=False)],
+    ]
+    score = (log.samples[0].scores or {})["reward_vector"]
+    np.testing.assert_allclose(score.metadata["rewards"], rewards, atol=1e-6)
+    assert (rewards.sum() > 0) == (case not in ("one call too many", "no answer"))
 
 
 def test_weights_of_another_number_are_one_sentence() -> None:

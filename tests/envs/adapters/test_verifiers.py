@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pytest
+from conversations import CASES, COMPACT, conversation, stepped
 from packaging.requirements import Requirement
 from paths import ROOT
 from scripted_endpoint import Body, completion, scripted
@@ -94,7 +95,6 @@ def test_the_package_depends_on_a_vpo_gym_that_pip_can_find(tmp_path: Path) -> N
         (["vpo/Maze-v0", "--env-kwargs", '{"preset": "huge"}'], "vpo/Maze-v0 cannot be made"),
         (["vpo/Maze-v0", "--num-answers", "0"], "--num-answers must be at least 1, got 0"),
         (["vpo/RewardModels-v0"], "vpo/RewardModels-v0 has nothing to score with"),
-        (["vpo/Archive-v0"], "vpo/Archive-v0 replies in the middle of a response, which the adapter cannot do"),
         (["bench-v2/easy"], "give bench-v2/compact or bench-v2/natural"),
         (["bench-v2/compact", "--num-answers", "2"], "without settings of environments, which are fixed; got"),
     ],
@@ -233,9 +233,41 @@ def test_weights_of_an_unknown_objective_are_one_sentence() -> None:
 
 
 @needs_verifiers
-def test_an_environment_that_replies_is_refused() -> None:
-    with pytest.raises(ValueError, match="vpo/Archive-v0 replies in the middle of a response"):
-        list(maze_taskset(env="vpo/Archive-v0", env_kwargs={}, size=1))
+@pytest.mark.parametrize("case", CASES)
+def test_a_reply_is_the_next_message_and_the_score_that_of_the_environment(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["vpo/Archive-v0", "--env-kwargs", json.dumps(COMPACT), "--num-answers", "2", "--out", str(tmp_path)]
+    assert main(["export", "verifiers", *arguments]) == 0
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "vpo_archive_v0", raising=False)
+    env = make_text_env("vpo/Archive-v0", **COMPACT, num_answers=2)
+    written = conversation(env.task(0), case)
+    asked, read, rewards = stepped(env, env.task(0), written)
+    with scripted(lambda body, number: completion(written[number])) as server:
+        episode = asyncio.run(episode_of("vpo-archive-v0", server.url))
+    assert episode.ok, episode.errors
+    (trace,) = episode.traces
+    # A message stays as it was sampled, with what the model wrote behind a call.
+    said = [{"role": "user", "content": asked}]
+    for text, (_, *reply) in zip(written, read, strict=False):
+        said += [{"role": "assistant", "content": text}, *({"role": "user", "content": text} for text in reply)]
+    assert [{"role": message.role, "content": message.content} for message in trace.messages] == said
+    assert [len(body["messages"]) for body in server.requests] == [1 + 2 * turn for turn in range(len(read))]
+    np.testing.assert_allclose(trace.info["reward_matrix"], rewards, atol=1e-6)
+
+
+async def episode_of(package: str, url: str) -> Any:
+    """The episode of the first task of an installed package, with a model behind an endpoint."""
+    from verifiers.v1.clients import ModelContext
+    from verifiers.v1.configs.client import EvalClientConfig
+    from verifiers.v1.utils.loaders import load_environment, resolve_env_config
+
+    config = resolve_env_config({"taskset": {"id": package, "size": 1}, "agent": {"runtime": {"type": "subprocess"}}})
+    env = load_environment(config)
+    context = ModelContext(model="m", client=EvalClientConfig(base_url=url))
+    async with env.serving():
+        return await env.run_episode(next(iter(env.taskset)), context)
 
 
 @needs_verifiers
