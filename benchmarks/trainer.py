@@ -106,13 +106,12 @@ def send_peak_memory(line: Connection) -> None:
 
 def run_ours(backend: str, setting: str, chosen: argparse.Namespace, folder: str, line: Connection) -> None:
     from vpo_agent.policy.decoding import ClosingTag
-    from vpo_agent.policy.language_model import LMPolicy
     from vpo_agent.trainer import Trainer
 
     trainer = Trainer(config_of(chosen, setting, folder, backend))
     if setting == "fixed":
-        LMPolicy.ending_ids = ()
         policy = trainer.policy
+        policy.ending_ids = []
         never = ClosingTag(policy.tokenizer, "</>", [""] * policy.vocabulary)
         policy.closing_tag = lambda closing: never
     line.send({})
