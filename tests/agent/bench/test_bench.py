@@ -14,7 +14,7 @@ from tokenizers import pre_tokenizers
 
 from envs_data import BUNDLED_MODELS
 from vpo_agent.bench.entry import make_entry, read_entry, score_task, score_track
-from vpo_agent.bench.sample import make_plan, optimal_responses, sample_track, sample_written
+from vpo_agent.bench.sample import make_plan, optimal_responses, sample_track, sample_written, weights_hash
 from vpo_agent.bench.tasks import TRACKS, VERSION, BenchTask, digest
 from vpo_agent.command import main
 from vpo_agent.measure.measures import report_weights
@@ -114,6 +114,17 @@ def test_another_seed_has_other_instances_and_another_digest() -> None:
 
 def test_every_task_of_tiny_models_has_a_bundled_base() -> None:
     assert {task.model for task in TRACKS["compact"]} <= BUNDLED_MODELS.keys()
+
+
+@pytest.mark.parametrize("track", TRACKS)
+def test_entries_are_of_the_prompts_and_the_models_of_today(track: str) -> None:
+    prompts = digest(make_plan(track, 0, ["optimum"]).prompts)
+    for file in sorted((ROOT / "leaderboard").glob(f"{track}_*.json")):
+        entry = json.loads(file.read_text(encoding="utf-8"))
+        again = f"sample {file.name} again"
+        assert (entry["seed"], entry["prompts"]) == (0, prompts), f"{again}: tasks or prompts have changed"
+        for task, model in entry["models"].items():
+            assert model["weights"] == weights_hash(model["target"]), f"{again}: {task} has another model"
 
 
 @pytest.mark.parametrize("task", TRACKS["compact"], ids=lambda task: task.name)
