@@ -47,6 +47,7 @@ from vpo_agent.learning import fits
 from vpo_agent.learning.update import PolicyUpdate
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.loading import add_adapters
+from vpo_agent.policy.model_choice import ModelChoice
 from vpo_agent.policy.word_models import word_tokenizer
 from vpo_agent.presets import TASKS
 from vpo_agent.rollouts.backends import open_sampler
@@ -105,9 +106,10 @@ def check_gap(device: str, prompts: int, rollouts: int) -> Iterator[Row]:
         if backend == "vllm" and (not find_spec("vllm") or device == "cpu"):
             yield Row(what, "", wanted, NEEDS_GPU if find_spec("vllm") else MISSING)
             continue
-        policy = LMPolicy.from_pretrained("tiny-maze", device=device, dtype="bfloat16")
+        choice = ModelChoice.of("tiny-maze", device=device, dtype="bfloat16")
+        policy = LMPolicy.from_pretrained(choice)
         settings = {"backend": backend, "model": "tiny-maze", "gpu_memory_utilization": 0.3}
-        sampler = open_sampler(make_config(settings), policy)
+        sampler = open_sampler(make_config(settings), policy, choice)
         samples = sampler.sample(texts, rollouts=rollouts, num_answers=3, max_new_tokens=60)
         with torch.no_grad():
             gap = (policy.log_probs(samples)[0] - samples.log_probs).abs()[samples.mask]

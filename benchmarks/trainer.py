@@ -132,11 +132,13 @@ def run_trl(setting: str, chosen: argparse.Namespace, folder: str, line: Connect
     from trl import GRPOConfig, GRPOTrainer
 
     from vpo_agent.adapters.trl_job import grpo_settings, make_adapter
-    from vpo_agent.policy.loading import DTYPES, load_model
+    from vpo_agent.policy.loading import load_model
+    from vpo_agent.policy.model_choice import ModelChoice
 
     on_gpu = chosen.device == "cuda"
     config = config_of(chosen, setting, folder)
-    model, tokenizer = load_model(chosen.model, DTYPES[chosen.dtype])
+    choice = ModelChoice.of(chosen.model, device=chosen.device, dtype=chosen.dtype)
+    model, tokenizer = load_model(choice.path, choice.dtype)
     adapter = make_adapter(config, tokenizer)
     clock = dict.fromkeys(("generate", "score"), 0.0)
 

@@ -24,3 +24,9 @@ def bundled_model_path(name: str) -> Path:
         KeyError: No bundled model has this name.
     """
     return Path(__file__).parent / BUNDLED_MODELS[name]
+
+
+def find_bundled(name_or_path: str | Path) -> str:
+    """Return the folder of a bundled model such as ``"tiny-maze"``; any other name or folder unchanged."""
+    name = str(name_or_path)
+    return str(bundled_model_path(name)) if name in BUNDLED_MODELS else name

@@ -29,6 +29,7 @@ from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import EVAL_STREAM, different_tasks, sample_pool
 from vpo_agent.measure.step import COLUMNS, rewards_outside, step_columns
 from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.model_choice import ModelChoice
 from vpo_agent.policy.samples import MAX_RESPONSES, Sampler
 from vpo_agent.progress import progress_bar
 from vpo_agent.rollouts.backends import open_sampler, with_backend
@@ -117,7 +118,9 @@ class Trainer(Training):
             raise TypeError(f"Trainer takes a TrainConfig, got a {type(config).__name__}: use make_config")
         import_modules(config.imports)
         check_libraries()
-        self.config = config = with_backend(config)
+        self.model_choice = ModelChoice.of(config.model, device=config.device, dtype=config.dtype)
+        """The model that the run begins with, its device and its number format."""
+        self.config = config = with_backend(config, self.model_choice)
         self._on_step = on_step
         self._mixed = len(config.answer_counts) > 1
         self.env, self.eval_env, self._validation_env = environments_of(config)
@@ -133,9 +136,7 @@ class Trainer(Training):
         self.folder.compare_inputs(environments, resume=resume, accept_changes=accept_changes)
         checkpoint, damaged = newest_whole(self.folder.checkpoints) if resume else (None, [])
         self.policy = LMPolicy.from_pretrained(
-            config.model,
-            device=config.device,
-            dtype=config.dtype,
+            self.model_choice,
             lora_rank=config.lora_rank,
             checkpoint=checkpoint,
             seed=config.seed,
@@ -155,9 +156,8 @@ class Trainer(Training):
         else:
             # A prompt that was not read may be so many times as long as the longest that was.
             length = SPREAD * longest + config.max_new_tokens
-            self.sampler = open_sampler(
-                config, self.policy, max_model_len=min(length, self.policy.cached_model.max_positions or sys.maxsize)
-            )
+            positions = self.policy.cached_model.max_positions or sys.maxsize
+            self.sampler = open_sampler(config, self.policy, self.model_choice, min(length, positions))
         self._update = PolicyUpdate(config, self.policy, self.reference)
         if self.plan:
             self._update.microbatches.max_prompts = self.plan.microbatch_prompts
@@ -380,8 +380,7 @@ class Trainer(Training):
         return plan_run(self.config, shape, prompt=longest, memory=memory)
 
     def _load_initial(self) -> LMPolicy:
-        config = self.config
-        initial = LMPolicy.from_pretrained(config.model, device=config.device, dtype=config.dtype)
+        initial = LMPolicy.from_pretrained(self.model_choice)
         initial.model.requires_grad_(False)
         return initial
 

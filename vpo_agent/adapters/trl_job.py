@@ -201,21 +201,24 @@ def train_with_trl(job: Job, **changes: Any) -> Any:
     """
     # Imported here: scripts import this module before errors are reduced to one sentence.
     check_libraries()
-    from vpo_agent.policy.loading import choose_device, load_model, lora_config
+    from vpo_agent.policy.loading import load_model, lora_config
+    from vpo_agent.policy.model_choice import ModelChoice
     from vpo_agent.rollouts.backends import with_backend
     from vpo_agent.rollouts.collect import environments_of, numbers_of_answers
     from vpo_agent.runs.run_folder import RunFolder
 
-    config = with_backend(job.config)
+    config = job.config
+    choice = ModelChoice.of(config.model, device=config.device, dtype=config.dtype)
+    config = with_backend(config, choice)
     peft = lora_config(config.lora_rank) if config.lora_rank else None
-    model, tokenizer = load_model(config.model, torch.float32)
+    model, tokenizer = load_model(choice.path, torch.float32)
     adapter = make_adapter(config, tokenizer)
     from accelerate import PartialState
     from accelerate.utils import broadcast_object_list
     from trl import GRPOConfig
 
     updates = updates_per_step(config)
-    on_gpu = choose_device(config.device).type == "cuda"
+    on_gpu = choice.device.type == "cuda"
     processes = PartialState(cpu=not on_gpu)
     shared: list[Any] = [None]
     if processes.is_main_process:

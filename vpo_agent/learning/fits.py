@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from envs_data import BUNDLED_MODELS
+from envs_data.models import BUNDLED_MODELS, find_bundled
 from vpo_agent.config import TrainConfig
 from vpo_agent.policy.cached_model import SPARE_COLUMNS, max_positions
 from vpo_agent.policy.graph_row_cache import COLUMNS_AHEAD
@@ -91,7 +91,7 @@ def read_shape(model: str | Path) -> Shape:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from vpo_agent.policy.gguf_file import is_gguf, read_gguf_config
-    from vpo_agent.policy.loading import find_bundled, quiet_transformers
+    from vpo_agent.policy.loading import quiet_transformers
 
     name = find_bundled(model)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, cast
@@ -21,13 +22,12 @@ from vpo_agent.policy.graph_row_cache import GraphRowCache, no_waits
 from vpo_agent.policy.head import LogitTransform, logit_transforms, token_log_probs
 from vpo_agent.policy.loading import (
     add_adapters,
-    choose_device,
-    choose_dtype,
     fit_threads,
     load_model,
     quiet_transformers,
     recompute_layers,
 )
+from vpo_agent.policy.model_choice import ModelChoice
 from vpo_agent.policy.packing import ATTENTION, pack
 from vpo_agent.policy.row_cache import RowCache, SharedRowCache
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
@@ -119,7 +119,7 @@ class LMPolicy(Sampler):
     @classmethod
     def from_pretrained(
         cls,
-        name_or_path: str | Path,
+        model: str | Path | ModelChoice,
         *,
         device: str = "auto",
         dtype: str = "auto",
@@ -133,8 +133,9 @@ class LMPolicy(Sampler):
         """Load any Hugging Face causal language model.
 
         Args:
-            name_or_path: A bundled model (``"tiny-maze"``), a name on the Hugging Face Hub, a folder or a GGUF file;
-                saved LoRA adapters are merged into their base in float32, and stay apart in bfloat16.
+            model: A bundled model (``"tiny-maze"``), a name on the Hugging Face Hub, a folder or a GGUF file; saved
+                LoRA adapters are merged into their base in float32, and stay apart in bfloat16. Or what was chosen
+                before, which has its device and number format.
             device: ``"auto"`` (a GPU if there is one), ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
             dtype: ``"auto"`` (bfloat16 on a GPU, float32 on a CPU), ``"float32"`` or ``"bfloat16"``.
             lora_rank: Rank of LoRA adapters on all linear layers; 0 trains every weight.
@@ -150,23 +151,23 @@ class LMPolicy(Sampler):
                 is missing.
             OutOfMemory: The model does not fit into the device's memory.
         """
-        place = choose_device(device)
+        choice = model if isinstance(model, ModelChoice) else ModelChoice.of(model, device=device, dtype=dtype)
         if checkpoint and not lora_rank:
-            name_or_path = checkpoint
-        model, tokenizer = load_model(name_or_path, choose_dtype(dtype, place))
+            choice = replace(choice, name=str(checkpoint), path=str(checkpoint))
+        loaded, tokenizer = load_model(choice.path, choice.dtype)
         if lora_rank:
-            if hasattr(model, "get_base_model"):
+            if hasattr(loaded, "get_base_model"):
                 raise ValueError(
-                    f"adapters cannot be added to {str(name_or_path)!r}, which is adapters itself, in bfloat16: give "
+                    f"adapters cannot be added to {choice.name!r}, which is adapters itself, in bfloat16: give "
                     "--dtype float32, or train from its base"
                 )
-            model = add_adapters(model, lora_rank, seed=seed, saved=checkpoint)
-        with memory_for(f"the model {str(name_or_path)!r}", "use a smaller one, or --dtype bfloat16"):
-            model = model.to(place)
+            loaded = add_adapters(loaded, lora_rank, seed=seed, saved=checkpoint)
+        with memory_for(f"the model {choice.name!r}", "use a smaller one, or --dtype bfloat16"):
+            loaded = loaded.to(choice.device)
             # A file leaves weights at any address, and products of matrices on a CPU differ with it in the last bit.
-            for weight in model.parameters() if place.type == "cpu" else ():
+            for weight in loaded.parameters() if choice.device.type == "cpu" else ():
                 weight.data = weight.data.clone()
-        return cls(model, tokenizer, gradient_checkpointing=gradient_checkpointing, thinking=thinking, date=date)
+        return cls(loaded, tokenizer, gradient_checkpointing=gradient_checkpointing, thinking=thinking, date=date)
 
     @property
     def slower(self) -> str:

@@ -1,4 +1,4 @@
-"""Loads language models: device, number format, threads, LoRA adapters, recomputed layers."""
+"""Loads language models: weights, threads, LoRA adapters, recomputed layers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import cached_file
 from transformers.utils.peft_utils import find_adapter_config_file
 
-from envs_data import BUNDLED_MODELS, bundled_model_path
+from envs_data.models import find_bundled
 from envs_data.parsing import read_object
 from vpo_agent.policy.downloads import cannot_load
 from vpo_agent.policy.gguf_file import is_gguf, load_gguf
 from vpo_agent.policy.stated_size import check_adapter_rank, check_stated_modules, check_stated_weights
 from vpo_envs.common.hub import check_available
 from vpo_envs.common.libraries import check_package
-from vpo_envs.common.wording import counted, first_line
+from vpo_envs.common.wording import first_line
 
 SMALL = 10_000_000
 """Parameters below which threads are not worth waiting for. On two busy cores, responses of the bundled model with 0.9
@@ -36,29 +36,6 @@ USUAL_THREADS = torch.get_num_threads()
 _cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _threads = USUAL_THREADS if USUAL_THREADS in (_cores, _cores // 2) else 0
 """What PyTorch chose by itself, one a core, or what :func:`fit_threads` did; 0 where a program chose before."""
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-def choose_device(device: str) -> torch.device:
-    """Return the device that a setting names; ``"auto"`` is a GPU if there is one."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-    except RuntimeError:
-        chosen = None
-    if chosen is None or chosen.type not in ("cpu", "cuda"):
-        raise ValueError(f"unknown device {device!r}: give auto, cpu, cuda or cuda:0")
-    if chosen.type == "cuda":
-        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if not gpus:
-            raise ValueError(f"device {device!r} asks for a GPU, but PyTorch sees none: use --device cpu")
-        if (chosen.index or 0) >= gpus:
-            raise ValueError(
-                f"device {device!r} does not exist: PyTorch sees {counted(gpus, 'GPU')}, cuda:0 to cuda:{gpus - 1}"
-            )
-    return chosen
 
 
 def fit_threads(model: torch.nn.Module) -> None:
@@ -74,28 +51,13 @@ def fit_threads(model: torch.nn.Module) -> None:
     torch.set_num_threads(_threads)
 
 
-def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
-    """Return the number format that a setting names; ``"auto"`` is bfloat16 on a GPU and float32 on a CPU."""
-    if dtype == "auto":
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
-    if dtype not in DTYPES:
-        raise ValueError(f"unknown dtype {dtype!r}: choose one of auto, {', '.join(DTYPES)}")
-    return DTYPES[dtype]
-
-
-def find_bundled(name_or_path: str | Path) -> str:
-    """Return the folder of a bundled model such as ``"tiny-maze"``; any other name or folder unchanged."""
-    name = str(name_or_path)
-    return str(bundled_model_path(name)) if name in BUNDLED_MODELS else name
-
-
-def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTrainedTokenizerBase]:
-    """Read a causal language model and its tokenizer onto the CPU: a bundled one, or from the Hub, a folder or GGUF.
+def load_model(path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTrainedTokenizerBase]:
+    """Read a causal language model and its tokenizer onto the CPU, from a folder, a GGUF file or the Hub.
 
     In float32, saved LoRA adapters are merged into their base model, so the result is an ordinary model. Other formats
     would round small updates away, so adapters stay apart there, as a frozen PEFT model.
     """
-    name = find_bundled(name_or_path)
+    name = str(path)
     if is_gguf(name):
         with quiet_transformers():
             return load_gguf(name, dtype)

@@ -30,7 +30,8 @@ from vpo_agent.errors import BackendFailed
 from vpo_agent.policy.decoding import ClosingTag
 from vpo_agent.policy.generators import generator_states, restore_generators
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.policy.loading import find_bundled, quiet_transformers
+from vpo_agent.policy.loading import quiet_transformers
+from vpo_agent.policy.model_choice import ModelChoice
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 from vpo_agent.policy.turns import Conversation, WrittenTurn, take_turns
 from vpo_agent.rollouts.gap import check_hand_over
@@ -63,6 +64,7 @@ class VLLMSampler(Sampler):
     Args:
         policy: The policy.
         config: Settings of the run.
+        choice: The model that the run began with.
         max_model_len: Most tokens of a prompt and its response together; ``None`` for the model's whole context.
 
     Raises:
@@ -72,7 +74,7 @@ class VLLMSampler(Sampler):
 
     _latest: ClassVar[weakref.ref[VLLMSampler] | None] = None
 
-    def __init__(self, policy: LMPolicy, config: TrainConfig, max_model_len: int | None) -> None:
+    def __init__(self, policy: LMPolicy, config: TrainConfig, choice: ModelChoice, max_model_len: int | None) -> None:
         # In a separate process the engine would receive pickled weights.
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         # With every hand-over it warns of tensors that no checkpoint holds, such as the angles of rotary positions.
@@ -87,7 +89,7 @@ class VLLMSampler(Sampler):
             previous.close()
         with process_state_kept():
             try:
-                self._llm: Any = self._open(config, max_model_len)
+                self._llm: Any = self._open(config, choice, max_model_len)
                 self._sleep()
             except Exception as error:
                 # Its settings are checked by pydantic, which begins with their number.
@@ -96,7 +98,7 @@ class VLLMSampler(Sampler):
         VLLMSampler._latest = weakref.ref(self)
         check_hand_over(lambda: self._trial_gap(max_model_len or sys.maxsize), policy.model, policy.dtype)
 
-    def _open(self, config: TrainConfig, max_model_len: int | None) -> Any:
+    def _open(self, config: TrainConfig, choice: ModelChoice, max_model_len: int | None) -> Any:
         from vllm import LLM
         from vllm.platforms import current_platform
 
@@ -109,7 +111,7 @@ class VLLMSampler(Sampler):
         self._sleeps = current_platform.is_sleep_mode_available()
         calls = {kind: kind.__call__ for kind in map(type, policy.causal_lm.modules())}
         llm = LLM(
-            model=find_bundled(config.model),
+            model=choice.path,
             dtype=str(policy.dtype).removeprefix("torch."),
             gpu_memory_utilization=config.gpu_memory_utilization,
             max_model_len=max_model_len,

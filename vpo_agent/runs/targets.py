@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envs_data.models import BUNDLED_MODELS, bundled_model_path
+from envs_data.models import BUNDLED_MODELS, find_bundled
 from envs_data.parsing import read_object
 from vpo_agent.config import DEFAULT_RUNS_DIR, is_run, read_run_config
 from vpo_agent.policy.downloads import check_saved_model
@@ -63,7 +63,7 @@ def find_model(target: str, checkpoint: int | None = None) -> str:
     if checkpoint is not None:
         raise ValueError(f"{target!r} is not the folder of a run, so it has no checkpoint {checkpoint} to choose")
     if target in BUNDLED_MODELS:
-        return str(bundled_model_path(target))
+        return find_bundled(target)
     # A name on the Hub is "name" or "owner/name"; the Hub is not asked for anything else that looks like a path.
     looks_local = target.startswith((".", "/", "~", "runs/")) or target.count("/") > 1
     if not target or (looks_local and not folder.exists()):

@@ -12,6 +12,7 @@ import toys
 from tokenizers.processors import TemplateProcessing
 from toys import ALWAYS_THINKS, CHATML, CHATML_MARKS, MAY_THINK, chat_tokenizer, taught
 
+from envs_data import bundled_model_path
 from vpo_agent.policy.chat import ChatFormat, read_tokens
 from vpo_agent.policy.decoding import ClosingTag
 from vpo_agent.policy.language_model import LMPolicy
@@ -109,7 +110,7 @@ def test_special_tokens_of_the_template_and_spare_ones_are_no_text() -> None:
 
 
 def test_a_bundled_model_with_its_tags_as_special_tokens_answers_as_before(tmp_path: Path) -> None:
-    model, tokenizer = load_model("tiny-countdown", torch.float32)
+    model, tokenizer = load_model(bundled_model_path("tiny-countdown"), torch.float32)
     tags = [tag for pair in answer_tags(3) for tag in pair]
     model.save_pretrained(tmp_path)
     tokenizer.add_special_tokens({"additional_special_tokens": tags})

@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 
 from vpo_agent.policy import loading
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.policy.loading import choose_device, choose_dtype
+from vpo_agent.policy.model_choice import ModelChoice, choose_dtype
 from vpo_agent.policy.samples import SampleRequest, Samples, concatenate_samples
 
 PROMPTS = ["a", "the maze and the answer to the maze", "an answer?"]
@@ -300,9 +300,9 @@ def test_a_model_that_is_missing_or_damaged_is_named(bpe_model: Path, tmp_path: 
 )
 def test_a_device_or_format_that_is_not_there_is_refused(device: str, error: str) -> None:
     with pytest.raises(ValueError, match=error):
-        choose_device(device)
+        ModelChoice.of("tiny-maze", device=device)
     with pytest.raises(ValueError, match="unknown dtype 'float8': choose one of auto, float32, bfloat16"):
-        choose_dtype("float8", torch.device("cpu"))
+        ModelChoice.of("tiny-maze", device="cpu", dtype="float8")
     formats = [choose_dtype("auto", torch.device(place)) for place in ("cpu", "cuda")]
     assert formats == [torch.float32, torch.bfloat16]
 

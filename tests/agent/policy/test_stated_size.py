@@ -37,7 +37,9 @@ def test_a_configuration_makes_no_room_for_weights_that_are_not_there(tmp_path: 
             load_model(folder, torch.float32)
         except ValueError as error:
             print(error)"""
-    imports = "import torch; from vpo_agent.policy.loading import load_model; load_model('tiny-maze', torch.float32)"
+    imports = f"""import torch
+from vpo_agent.policy.loading import load_model
+load_model({str(bundled_model_path("tiny-maze"))!r}, torch.float32)"""
     printed, grown = run_within(512, imports, code)
     messages = printed.splitlines()
     assert len(messages) == len(stated)

@@ -18,6 +18,7 @@ from torch import Tensor
 from vpo_agent.config import TrainConfig, make_config
 from vpo_agent.errors import BackendFailed
 from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.model_choice import ModelChoice
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 from vpo_agent.rollouts.backends import _REGISTRY, open_sampler, register_backend, why_not_vllm, with_backend
 from vpo_agent.rollouts.gap import check_gap, check_hand_over
@@ -42,7 +43,8 @@ def assert_same_samples(first: Samples, second: Samples) -> None:
 def test_native_is_the_policy_itself() -> None:
     tokenizer = toys.bpe_tokenizer()
     policy = LMPolicy(toys.tiny_model("qwen3", tokenizer), tokenizer)
-    assert open_sampler(make_config({"backend": "native", "model": "not read"}), policy) is policy
+    choice = ModelChoice.of("not read", device="cpu")
+    assert open_sampler(make_config({"backend": "native", "model": "not read"}), policy, choice) is policy
 
 
 # --- where a response ends ---
@@ -95,7 +97,7 @@ def test_a_run_trains_on_what_it_samples_and_is_the_same_again(letters_config: M
 def test_auto_is_native(monkeypatch: pytest.MonkeyPatch, installed: bool, gpu: bool) -> None:
     monkeypatch.setattr("vpo_agent.rollouts.backends.find_spec", lambda name: installed or None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    assert with_backend(make_config({})) == make_config({"backend": "native"})
+    assert with_backend(make_config({}), ModelChoice.of("tiny-maze")) == make_config({"backend": "native"})
 
 
 @pytest.mark.parametrize(
@@ -121,12 +123,13 @@ def test_vllm_samples_where_it_can(
     (tmp_path / "adapters").mkdir()
     (tmp_path / "adapters/adapter_config.json").write_text("{}")
     config = make_config({**settings, "backend": "vllm"})
-    assert re.fullmatch(reason, why_not_vllm(config))
+    choice = ModelChoice.of(config.model, dtype=config.dtype)
+    assert re.fullmatch(reason, why_not_vllm(config, choice))
     if reason:
         with pytest.raises(ValueError, match=rf"^backend=vllm cannot sample here, since {reason}: use backend native$"):
-            with_backend(config)
+            with_backend(config, choice)
     else:
-        assert with_backend(config) == config
+        assert with_backend(config, choice) == config
 
 
 class FirstWeights(Sampler):
@@ -191,11 +194,12 @@ def test_a_registered_backend_samples_for_a_run(letters_config: MakeConfig, monk
     monkeypatch.setattr("vpo_agent.rollouts.backends._REGISTRY", dict(_REGISTRY))
     opened: list[tuple[str, int | None]] = []
 
-    def open_counting(policy: LMPolicy, config: TrainConfig, max_model_len: int | None) -> Sampler:
+    def open_counting(policy: LMPolicy, config: TrainConfig, choice: ModelChoice, max_model_len: int | None) -> Sampler:
+        assert choice == ModelChoice.of(config.model, device=config.device, dtype=config.dtype)
         opened.append((config.backend, max_model_len))
         return policy
 
-    def no_adapters(config: TrainConfig) -> str:
+    def no_adapters(config: TrainConfig, choice: ModelChoice) -> str:
         return "it takes no adapters" if config.lora_rank else ""
 
     register_backend("counting", open_counting, why_not=no_adapters)
@@ -206,7 +210,7 @@ def test_a_registered_backend_samples_for_a_run(letters_config: MakeConfig, monk
     assert longest is not None
     assert longest > trainer.config.max_new_tokens
     with pytest.raises(ValueError, match=r"^backend=counting cannot sample here, since it takes no adapters: "):
-        with_backend(make_config({"backend": "counting", "lora_rank": 2}))
+        with_backend(make_config({"backend": "counting", "lora_rank": 2}), trainer.model_choice)
     with pytest.raises(ValueError, match="the backend 'counting' is registered already: choose another name"):
         register_backend("counting", open_counting)
 

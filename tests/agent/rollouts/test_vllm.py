@@ -22,6 +22,7 @@ pytest.importorskip("vllm", reason="needs vLLM, which make vllm installs")
 from vpo_agent.config import make_config
 from vpo_agent.errors import BackendFailed
 from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.model_choice import ModelChoice
 from vpo_agent.policy.samples import Samples
 from vpo_agent.presets import TASKS
 from vpo_agent.rollouts import vllm as backend
@@ -69,9 +70,10 @@ def open_engine() -> Iterator[Callable[..., tuple[LMPolicy, VLLMSampler]]]:
     """Return a function that loads a policy from a folder and opens vLLM for it."""
 
     def open_one(folder: Path, dtype: str = "float32", lora_rank: int = 0) -> tuple[LMPolicy, Any]:
-        policy = LMPolicy.from_pretrained(folder, device="cpu", dtype=dtype, lora_rank=lora_rank)
+        choice = ModelChoice.of(folder, device="cpu", dtype=dtype)
+        policy = LMPolicy.from_pretrained(choice, lora_rank=lora_rank)
         settings = {"backend": "vllm", "model": str(folder), "dtype": dtype, "lora_rank": lora_rank, "device": "cpu"}
-        return policy, open_sampler(make_config(settings), policy, 512)
+        return policy, open_sampler(make_config(settings), policy, choice, 512)
 
     yield open_one
     gc.collect()

@@ -17,6 +17,7 @@ import toys
 from vpo_agent.config import make_config
 from vpo_agent.errors import BackendFailed
 from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.model_choice import ModelChoice
 from vpo_agent.policy.samples import Sampler, Samples
 from vpo_agent.rollouts.backends import open_sampler
 
@@ -44,7 +45,8 @@ def make_policy(folder: Path, **settings: Any) -> LMPolicy:
 
 
 def open_vllm(policy: LMPolicy, folder: Path) -> Sampler:
-    return open_sampler(make_config({"backend": "vllm", "model": str(folder), "gpu_memory_utilization": 0.3}), policy)
+    config = make_config({"backend": "vllm", "model": str(folder), "gpu_memory_utilization": 0.3})
+    return open_sampler(config, policy, ModelChoice.of(folder, device="cpu"))
 
 
 def sample(policy: LMPolicy, folder: Path, prompts: list[str] = PROMPTS, **changes: Any) -> Samples:
