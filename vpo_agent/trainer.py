@@ -24,10 +24,11 @@ from vpo_agent.estimators import Advantages
 from vpo_agent.estimators.bound import SETTINGS, BoundEstimator
 from vpo_agent.learning.fits import Plan, Shape, device_memory, plan_run
 from vpo_agent.learning.update import PolicyUpdate
+from vpo_agent.measure.columns import COLUMNS
 from vpo_agent.measure.measures import free_name, measures
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import EVAL_STREAM, different_tasks, sample_pool
-from vpo_agent.measure.step import COLUMNS, rewards_outside, step_columns
+from vpo_agent.measure.step import rewards_outside, step_columns
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.model_choice import ModelChoice
 from vpo_agent.policy.samples import MAX_RESPONSES, Sampler

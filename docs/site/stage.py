@@ -2,7 +2,7 @@
 
 The Markdown in docs/ is written to be read in the repository; here it is copied as it is, but for the links that leave
 docs/. Added are a start page, the leaderboard (`entries.py`), a page for each environment (`environments.py`), and a
-reference of the public names of each package.
+reference: commands and settings (`commands.py`), and the public names of each package.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+from commands import SETTINGS, commands_page, settings_page
 from entries import leaderboard
 from environments import DOCS, guide, short, write_environments
 from playground import PAGE, rounds, write_playground
@@ -46,6 +47,8 @@ def main(folder: Path) -> None:
         page.write_text(text, encoding="utf-8")
     (folder / "search.md").rename(folder / f"{SEARCH}.md")
     (folder / "leaderboard.md").write_text(leaderboard(), encoding="utf-8")
+    (folder / "commands.md").write_text(commands_page(), encoding="utf-8")
+    (folder / f"{SETTINGS}.md").write_text(settings_page(), encoding="utf-8")
     write_environments(folder / "environments")
     write_playground(folder / "explore" / "playground.html", rounds())
     (folder / "playground.md").write_text(PAGE, encoding="utf-8")
@@ -77,7 +80,14 @@ def toctrees() -> Iterator[str]:
         "Evaluate": ["evaluation", "endpoints", "bench", "leaderboard"],
         "Search": [SEARCH, "serving"],
         "Results": ["results"],
-        "Reference": [*(f"api/{name}" for name in PACKAGES), "api/tasks", "architecture"],
+        "Reference": [
+            "commands",
+            SETTINGS,
+            "metrics",
+            *(f"api/{name}" for name in PACKAGES),
+            "api/tasks",
+            "architecture",
+        ],
         "Project": [name.removesuffix(".md") for name in OF_THE_PROJECT],
     }
     for caption, pages in parts.items():

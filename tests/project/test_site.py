@@ -8,12 +8,14 @@ import sys
 import pytest
 from paths import ROOT
 
+from vpo_agent.config import TrainConfig
 from vpo_envs.common.wording import cut
 from vpo_envs.core import AnswerTimeout, ScorerFailure
 from vpo_envs.registration import env_ids, env_type, make_text_env, text_env_ids
 
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 
+import commands
 import drawing
 import environments
 import stage
@@ -91,3 +93,18 @@ def test_the_drawing_of_the_concepts_is_what_its_script_draws() -> None:
     page = (ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
     assert f"the rollout scores {best:.2f}".replace("0.", ".") in page
     assert f"at most {drawing.scores().mean(axis=0).max():.2f}".replace("0.", ".") in page
+
+
+def test_the_reference_has_every_command_with_its_options_and_every_setting_with_its_default() -> None:
+    page = commands.commands_page()
+    parsers = commands.command_parsers()
+    assert re.findall(r"^## vpo (\S+)$", page, flags=re.MULTILINE) == list(parsers)
+    for name, parser in parsers.items():
+        section = (page + "\n## vpo ").partition(f"## vpo {name}\n")[2].partition("\n## vpo ")[0]
+        options = {option for action in parser._actions for option in action.option_strings if option.startswith("--")}
+        missing = {option for option in options if f"`{option}" not in section} - {"--help"}
+        assert missing == ({f"--{setting.replace('_', '-')}" for setting in TrainConfig.model_fields} & missing)
+        assert not missing or name == "train"
+    table = dict(re.findall(r"^\| `(\w+)` \| .*? \| `(.*?)` \| ", commands.settings_page(), flags=re.MULTILINE))
+    defaults = {name: commands.written(value) for name, value in TrainConfig().model_dump(mode="json").items()}
+    assert {name: table[name] for name in defaults} == defaults

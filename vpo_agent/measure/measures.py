@@ -50,6 +50,8 @@ class Measure(NamedTuple):
     """One number per prompt, (N,)."""
     headline: bool = True
     """Whether the table that training ends with shows it."""
+    bounds: str = "0 to 1"
+    """The smallest and the largest value, where rewards lie in [0, 1]."""
 
 
 class Ranked(NamedTuple):
@@ -193,12 +195,13 @@ def _reward_vectors(pool: Pool) -> Iterator[Measure]:
         yield Measure(f"coverage within {NEAR}", unit, "higher", meaning, nearly, headline=False)
     sizes = np.array([float(len(points)) for points in reached])
     meaning = "distinct reward vectors that no other answer dominates"
-    yield Measure("non-dominated vectors", unit, "higher", meaning, sizes, headline=False)
-    yield Measure("diversity", unit, "higher", "mean L1 distance between reward vectors", diversity(answers))
+    yield Measure("non-dominated vectors", unit, "higher", meaning, sizes, headline=False, bounds="from 1")
+    meaning = "mean L1 distance between reward vectors"
+    yield Measure("diversity", unit, "higher", meaning, diversity(answers), bounds="0 to d")
     if pool.rewards.shape[2] > 1:
         spread = diversity(pool.active_rewards()).mean(axis=1)
         meaning = "mean L1 distance between the reward vectors of one rollout"
-        yield Measure("set diversity", _rollout_unit(pool), "higher", meaning, spread)
+        yield Measure("set diversity", _rollout_unit(pool), "higher", meaning, spread, bounds="0 to d")
 
 
 def _statuses(pool: Pool) -> Iterator[Measure]:
@@ -207,7 +210,7 @@ def _statuses(pool: Pool) -> Iterator[Measure]:
     status = pool.status.reshape(answers.shape[:2])
     if pool.tokens is not None:
         tokens, meaning = pool.tokens.mean(axis=1), "generated tokens of a response"
-        yield Measure("tokens", _rollout_unit(pool), "", meaning, tokens, headline=False)
+        yield Measure("tokens", _rollout_unit(pool), "", meaning, tokens, headline=False, bounds="from 0")
     unreadable = np.isin(status, (Status.MISSING, Status.UNPARSABLE)).mean(axis=1)
     yield Measure("answers unreadable", ANSWER, "lower", "share that is missing or unparsable", unreadable)
     repeated = (status == Status.DUPLICATE).mean(axis=1)

@@ -14,14 +14,6 @@ from vpo_agent.rollouts.collect import Rollouts
 from vpo_envs import Status
 from vpo_envs.core import AnyEnv
 
-COLUMNS = (
-    *("kind", "step", "set_score", "diversity", "groups_without_signal", "invalid_rollouts", "response_tokens"),
-    *("truncated", "loss", "kl", "clip_fraction", "approx_kl", "entropy", "grad_norm", "log_prob_gap"),
-    *("log_prob_gap_max", "learning_rate", "skipped_steps", "tokens_per_second", "seconds_generate", "seconds_score"),
-    *("seconds_estimate", "seconds_update"),
-)
-"""Columns of a step beside those of the objectives."""
-
 
 def step_columns(
     rollouts: Rollouts, result: Advantages, active: NDArray[np.bool_], objective_columns: Sequence[str]
