@@ -1,9 +1,9 @@
-"""Print pass@k, best@k or utility@k of every arm of ``edge.toml`` beside its own base, after ``vpo study``.
+"""Print pass@k, best@k or utility@k of every arm of ``edge.toml`` beside its own base, from its data files.
 
-    python studies/edge.py --runs-dir runs
+    python studies/edge.py
     python studies/edge.py --measure utility --tasks musique-3 countdown-4
 
-Arms are compared with the better base: the pools before training with one answer in a response, or with three.
+Arms are compared with the better base: the answers before training with one answer in a response, or with three.
 Intervals are those over tasks and seeds, paired by both, since arms of a seed share its base.
 """
 
@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
-from suite import cell, compared
+from suite import RESULTS, cell, compared
 
 from vpo_agent.measure.intervals import interval
 from vpo_agent.measure.measures import passes, rank
 from vpo_agent.measure.metrics import best_at_k_whole, diversity
 from vpo_agent.measure.pool import Floats, Pool
 
-BASELINE = "grpo"
+BASELINE, BASE = "grpo", "base, "
 KS = (1, 3, 10, 30, 128)
 MANY = 30
 Measure = Literal["pass", "best", "utility"]
@@ -56,31 +56,31 @@ def main() -> None:
     """Print a table for each task that has finished runs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, nargs="?", default=Path(__file__).with_suffix(".toml"))
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"))
+    parser.add_argument("--from", dest="results", type=Path, default=RESULTS, help="folder of data files")
     parser.add_argument("--measure", choices=get_args(Measure), default="pass")
     parser.add_argument("--tasks", nargs="+", help="labels (default: all)")
     options = parser.parse_args()
     found = [
-        one for one in compared(options.file, options.runs_dir) if not options.tasks or one[0].label in options.tasks
+        task for task in compared(options.file, options.results) if not options.tasks or task[0].label in options.tasks
     ]
     if not found:
-        parser.error(f"no finished runs of {' '.join(options.tasks or ['any task'])} in {str(options.runs_dir)!r}")
-    for task, folders, labels in found:
-        pools: dict[str, Arms] = {"before": {}, "after": {}}
-        for (folder, *_), label in zip(folders, labels, strict=True):
-            for moment, of_arm in pools.items() if folder.is_dir() else ():
-                seed = int(folder.name.rpartition("-seed")[2])
-                of_arm.setdefault(label, {})[seed] = Pool.load(folder / f"pool_{moment}.npz")
-        print_task(task.label, pools["before"], pools["after"], options.measure)
+        parser.error(f"no data files of {' '.join(options.tasks or ['any task'])} in {str(options.results)!r}")
+    for task, files, labels in found:
+        arms: Arms = {}
+        for (file, *_), label in zip(files, labels, strict=True):
+            arms.setdefault(label, {})[seed_of(file)] = Pool.load(file)
+        print_task(task.label, arms, options.measure)
 
 
-def print_task(label: str, before: Arms, after: Arms, measure: Measure) -> None:
-    """Print the arms of one task."""
-    starts: Arms = {}
-    for of_arm in before.values():
-        for seed, pool in of_arm.items():
-            starts.setdefault(f"base, {pool.rewards.shape[2]} a response", {})[seed] = pool
-    rows = starts | after
+def seed_of(file: Path) -> int:
+    """Return the training seed in the name of a data file."""
+    return int(file.stem.rpartition("-seed")[2])
+
+
+def print_task(label: str, rows: Arms, measure: Measure) -> None:
+    """Print the bases and the arms of one task."""
+    starts = {name: pools for name, pools in rows.items() if name.startswith(BASE)}
+    after = {name: pools for name, pools in rows.items() if name not in starts}
     scores = {name: {seed: at_each_k(pool, measure) for seed, pool in of_arm.items()} for name, of_arm in rows.items()}
     means = {name: {k: np.mean([one[k] for one in of_arm.values()]) for k in KS} for name, of_arm in scores.items()}
     heads = [*(f"{measure}@{k}" for k in KS), "diversity"]

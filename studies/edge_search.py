@@ -20,7 +20,7 @@ from suite import cell
 from vpo_agent.measure.intervals import interval
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.runs.pools import sample_model
-from vpo_agent.runs.study import read_study
+from vpo_agent.runs.study_file import read_study
 from vpo_agent.runs.targets import load_policy
 from vpo_agent.search import SearchJob, hard_instances, run_search
 from vpo_agent.search.records import SearchResult

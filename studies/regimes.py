@@ -1,7 +1,7 @@
 """Where training helps a search, and which budget to train for, over the tasks of several studies.
 
     vpo study studies/suite.toml && vpo study studies/edge.toml
-    python studies/regimes.py --runs-dir runs
+    python studies/regimes.py
     vpo study studies/budgets.toml
     python studies/regimes.py studies/budgets.toml
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from suite import compared
+from suite import RESULTS, compared
 
 from vpo_agent.measure.measures import passes, rank
 from vpo_agent.measure.metrics import best_at_k_whole
@@ -81,17 +81,17 @@ class Regime(NamedTuple):
         return LEVEL_WITH_BASE if at[arm] <= base + LEVEL else NAMES.get(arm, "VPO or its pools")
 
 
-def read_regimes(files: Sequence[Path], runs_dir: Path) -> Iterator[Regime]:
+def read_regimes(studies: Sequence[Path], results: Path) -> Iterator[Regime]:
     """Measure every task of the studies that has runs of at least two budgets, but for longer training of another."""
-    for file in files:
-        for task, folders, labels in compared(file, runs_dir, BUDGETS):
+    for study in studies:
+        for task, files, labels in compared(study, results, BUDGETS):
             if "steps" in task.settings:
                 continue
             scores: dict[str, list[Scores]] = {}
-            for (path, *_), label in zip(folders, labels, strict=True):
-                pool = Pool.load(path / "pool_after.npz" if path.is_dir() else path)
+            for (file, *_), label in zip(files, labels, strict=True):
+                pool = Pool.load(file)
                 scores.setdefault(label, []).append(_scores(pool))
-                if (singles := path / "pool_after_of_1.npz").is_file():
+                if (singles := file.with_name(f"{file.stem}-of-1.npz")).is_file():
                     scores.setdefault(f"{label}, asked for one", []).append(_scores(Pool.load(singles)))
             if len(scores) > 3:
                 yield _measure(task.label, pool, scores)
@@ -176,9 +176,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     studies = Path(__file__).parent
     parser.add_argument("files", type=Path, nargs="*", default=[studies / "suite.toml", studies / "edge.toml"])
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"))
+    parser.add_argument("--from", dest="results", type=Path, default=RESULTS, help="folder of data files")
+    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of the figures")
     options = parser.parse_args()
-    regimes = list(read_regimes(options.files, options.runs_dir))
+    regimes = list(read_regimes(options.files, options.results))
+    if not regimes:
+        parser.error(f"no data files of a base and two arms of a budget on one task in {str(options.results)!r}")
     for one in regimes:
         print(f"\n## {one.label}, {one.measure}@k\n\n| trained for | {' | '.join(f'k = {k}' for k in KS)} |")
         print(f"|---|{'---|' * len(KS)}")
@@ -187,8 +190,9 @@ def main() -> None:
     print("\n| task | worth of the vector | headroom | best at 30 |\n|---|---|---|---|")
     for one in regimes:
         print(f"| {one.label} | {one.worth:.2f} | {one.headroom:.3f} | {one.leader()} |")
-    print(draw(regimes, options.runs_dir / "regimes.png"))
-    print(draw_budgets(regimes, options.runs_dir / "budgets.png"))
+    options.out.mkdir(parents=True, exist_ok=True)
+    print(draw(regimes, options.out / "regimes.png"))
+    print(draw_budgets(regimes, options.out / "budgets.png"))
 
 
 if __name__ == "__main__":

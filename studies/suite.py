@@ -1,10 +1,11 @@
 """What explains the results of ``suite.toml``, after ``vpo study studies/suite.toml``, whose page has every arm.
 
-    python studies/suite.py --runs-dir runs
+    python studies/suite.py
 
-Writes ``runs/suite/explained.md``: what the vector and the chain add, levels of difficulty, users of other preferences,
-steps, diversity, and what the worth of the vector predicts (``worths.png``). Intervals are those of ``vpo compare``; a
-ratio's are those of the difference, divided by the mean below it.
+Reads the data files in ``studies/results`` and writes ``runs/suite/explained.md``: what the vector and the chain add,
+levels of difficulty, users of other preferences, steps, diversity, and what the worth of the vector predicts
+(``worths.png``). Intervals are those of ``vpo compare``; those of a ratio are those of the difference, divided by the
+mean below it.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ from vpo_agent.report.methods import Method
 from vpo_agent.report.runs import group, read_runs
 from vpo_agent.report.tables import interval as bounds
 from vpo_agent.report.tables import number
-from vpo_agent.runs.study import StudyTask, read_study, runs_of, to_compare
+from vpo_agent.runs.study_file import StudyTask, plan_runs, read_study, to_compare
 
+RESULTS = Path(__file__).with_name("results")
+"""Data files of the studies, which ``vpo study`` writes."""
 FEW, MANY = 3, 30
 """Answers for a user and for a search."""
 VPO, NO_VECTOR, BASELINE = "vpo", "vpo-alpha1000", "grpo"
@@ -65,27 +68,27 @@ class TaskArms(NamedTuple):
 
 
 def compared(
-    file: Path, runs_dir: Path, arms: Container[str] | None = None
+    file: Path, results: Path, arms: Container[str] | None = None
 ) -> Iterator[tuple[StudyTask, list[list[Path]], list[str]]]:
-    """Yield each task of a study that has finished runs, of ``arms`` alone if given, with what a report compares."""
+    """Yield each task of a study that has data files, of ``arms`` alone if given, with what a report compares."""
     study = read_study(file)
-    runs = [run for run in runs_of(study, runs_dir) if arms is None or run.label in arms]
+    runs = [run for run in plan_runs(study, results) if arms is None or run.label in arms]
     for task in study.tasks:
-        folders, labels = to_compare([run for run in runs if run.task == task.label])
-        if folders:
-            yield task, folders, labels
+        files, labels = to_compare([run for run in runs if run.task == task.label])
+        if files:
+            yield task, files, labels
 
 
-def read_tasks(file: Path, runs_dir: Path) -> list[TaskArms]:
-    """Read the finished runs of a study of several tasks."""
+def read_tasks(file: Path, results: Path) -> list[TaskArms]:
+    """Read the data files of a study of several tasks."""
     return [
         TaskArms(
             task.label,
             task.family,
             task.level,
-            {one.label: one for one in group(read_runs(folders), labels, None, None)},
+            {one.label: one for one in group(read_runs(files), labels, None, None)},
         )
-        for task, folders, labels in compared(file, runs_dir)
+        for task, files, labels in compared(file, results)
     ]
 
 
@@ -289,6 +292,11 @@ def _worths(tasks: Sequence[TaskArms]) -> Iterator[tuple[TaskArms, Any, list[Ban
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Explain the results of the suite.")
     parser.add_argument("file", nargs="?", type=Path, default=Path(__file__).with_name("suite.toml"))
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"))
+    parser.add_argument("--from", dest="results", type=Path, default=RESULTS, help="folder of data files")
+    parser.add_argument("--out", type=Path, default=Path("runs/suite"), help="folder of the page and its figure")
     chosen = parser.parse_args()
-    print(explain(read_tasks(chosen.file, chosen.runs_dir), chosen.runs_dir / read_study(chosen.file).name))
+    read = read_tasks(chosen.file, chosen.results)
+    if not read:
+        parser.error(f"there are no data files of {read_study(chosen.file).name} in {str(chosen.results)!r}")
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    print(explain(read, chosen.out))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -40,26 +41,27 @@ def make_pool(rng: np.random.Generator, width: int, share: float) -> Pool:
 
 
 def make_task(folder: Path, shares: Mapping[str, float], curve: Curve = lambda seed, arm: (0.3, 0.4, 0.5)) -> Any:
-    """Finished runs of a study of one task, read back."""
-    arms, runs = [], folder / "runs"
+    """Data files of a study of one task, read back."""
+    arms, results = [], folder / "results" / "study" / "maze"
+    results.mkdir(parents=True)
     for arm, share in shares.items():
-        arms.append({"label": arm, "settings": {"method": "vpo" if arm.startswith("vpo") else arm}})
+        method = "vpo" if arm.startswith("vpo") else arm
+        arms.append({"label": arm, "settings": {"method": method}})
         for seed in range(3):
-            run = runs / "study" / "maze" / f"{arm}-seed{seed}"
-            run.mkdir(parents=True)
-            make_pool(np.random.default_rng([*map(ord, arm), seed]), WIDTHS[arm], share).save(run / "pool_after.npz")
-            settings = {"env": "vpo/Maze-v0", "model": "tiny-maze", "method": "vpo", "seed": seed, "label": arm}
-            (run / "config.json").write_text(json.dumps(settings))
-            (run / "results.json").write_text("{}")
-            rows = [
-                {"kind": "eval", "step": 10 * place, "expected_utility": value, "diversity": 1 + share - value}
-                for place, value in enumerate(curve(seed, arm))
-            ]
-            (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
+            settings = {"env": "vpo/Maze-v0", "model": "tiny-maze", "method": method, "seed": seed}
+            values = curve(seed, arm)
+            evaluations = {
+                "step": [10 * place for place in range(len(values))],
+                "expected_utility": list(values),
+                "diversity": [1 + share - value for value in values],
+            }
+            pool = make_pool(np.random.default_rng([*map(ord, arm), seed]), WIDTHS[arm], share)
+            source = {"seed": seed, "training": {"settings": settings, "evaluations": evaluations}}
+            replace(pool, source=source).save(results / f"{arm}-seed{seed}.npz")
     task = {"label": "maze", "level": 2, "settings": {"env": "vpo/Maze-v0", "model": "tiny-maze"}}
     study = {"name": "study", "seeds": [0, 1, 2], "baseline": "grpo", "tasks": [task], "arms": arms}
     (folder / "study.json").write_text(json.dumps(study))
-    (found,) = suite.read_tasks(folder / "study.json", runs)
+    (found,) = suite.read_tasks(folder / "study.json", folder / "results")
     return found
 
 
@@ -81,7 +83,7 @@ def numbers(cell: str) -> list[float]:
 def utilities(folder: Path, arm: str) -> list[float]:
     """E_w[max w·r] of all answers, the mean over prompts of each seed, with weightings drawn at random."""
     weights = np.random.default_rng(0).dirichlet(np.ones(D), size=20_000)
-    pools = [Pool.load(path) for path in sorted(folder.rglob(f"{arm}-seed*/pool_after.npz"))]
+    pools = [Pool.load(path) for path in sorted(folder.rglob(f"{arm}-seed*.npz"))]
     return [float((pool.rewards.reshape(N, -1, D) @ weights.T).max(axis=1).mean()) for pool in pools]
 
 

@@ -48,12 +48,15 @@ def add_parser(commands: Commands) -> None:
         "study",
         help="compare methods over seeds, from one file",
         description="Run every unfinished run of a study file, then write the report. After an interruption, the same "
-        "command continues.",
+        "command continues. A finished run leaves a small data file, from which the report is made; where the data "
+        "file is there already, the run is not repeated.",
     )
     add = parser.add_argument
     add("file", type=Path, nargs="?", help="such as studies/suite.toml")
     add("--example", action="store_true", help="print a study to start from, and do nothing else")
     add("--runs-dir", type=Path, default=Path("runs"), help="parent of the study's folder, default runs")
+    results = "parent of the study's folder of data files, default results beside FILE"
+    add("--results", type=Path, metavar="DIR", help=results)
     add("--seeds", type=at_least(0), nargs="+", metavar="N", help="seeds of every arm, instead of the file's")
     add("--arms", nargs="+", metavar="LABEL", help="arms to run, instead of all")
     add("--tasks", nargs="+", metavar="LABEL", help="tasks to run, instead of all")
@@ -93,20 +96,16 @@ def run(arguments: argparse.Namespace) -> None:
 
 def run_and_report(arguments: argparse.Namespace) -> None:
     """Run what is unfinished, and compare what is finished, task by task."""
-    from vpo_agent.runs.study import (
-        check_finished,
-        read_study,
-        run_study,
-        runs_of,
-        runs_with_changed_inputs,
-        to_compare,
-    )
+    from vpo_agent.runs.run_data import delete_data, keep_data
+    from vpo_agent.runs.study import check_finished, run_study, runs_of, runs_with_changed_inputs
+    from vpo_agent.runs.study_file import RESULTS, read_study, to_compare
     from vpo_envs.common.trust import trust_values
     from vpo_envs.common.wording import counted
 
     study = read_study(arguments.file)
+    results = arguments.results or arguments.file.parent / RESULTS
     chosen = {"seeds": arguments.seeds, "labels": arguments.arms, "tasks": arguments.tasks}
-    runs = runs_of(study, arguments.runs_dir, **chosen, imports=arguments.imports)
+    runs = runs_of(study, arguments.runs_dir, results, **chosen, imports=arguments.imports)
     check_finished(runs)
     for run in runs:
         # What its pools state is what the study says.
@@ -114,7 +113,13 @@ def run_and_report(arguments: argparse.Namespace) -> None:
     changed = [] if arguments.report_only else runs_with_changed_inputs(runs, accept=arguments.accept_changes)
     folder = arguments.runs_dir / study.name
     if all(run.finished and run not in changed for run in runs):
-        print(f"all runs are finished, so this is a report on them; to run them again, delete {folder}")
+        data = results / study.name
+        print(f"all runs are finished, so this is a report on them; to run them again, delete {folder} and {data}")
+    for run in changed:
+        delete_data(run)
+    for run in runs:
+        if run.finished_here and run not in changed and not run.data.is_file():
+            keep_data(run, run.folder)
     failed: list[StudyRun] = []
     if not arguments.report_only:
         failed = run_study(runs, changed=changed, processes=arguments.processes)
@@ -122,21 +127,21 @@ def run_and_report(arguments: argparse.Namespace) -> None:
     for run in runs:
         runs_of_task.setdefault(run.task or "", []).append(run)
     finished = {task: to_compare(members) for task, members in runs_of_task.items()}
-    if not any(folders for folders, _ in finished.values()):
+    if not any(files for files, _ in finished.values()):
         raise ValueError(f"no run of the study {study.name!r} is finished, so there is nothing to report on")
     from vpo_agent.report.compare import compare_runs
     from vpo_agent.report.study import write_study
 
     comparisons = {}
-    for task, (folders, labels) in finished.items():
-        if not folders:
+    for task, (files, labels) in finished.items():
+        if not files:
             continue
         report = folder / task / "report"
         baseline = study.baseline if study.baseline in labels else labels[-1]
-        comparisons[task] = compare_runs(folders, labels=labels, out=report, baseline=baseline)
+        comparisons[task] = compare_runs(files, labels=labels, out=report, baseline=baseline)
         if not task:
             print("\n" + comparison_text(comparisons[task]))
-            _explore(folders, labels, folder / "explore.html")
+            _explore(runs, folder / "explore.html")
         print(f"the whole comparison: {report / 'report.html'}")
     if study.tasks:
         print(write_study(comparisons, folder))
@@ -145,13 +150,18 @@ def run_and_report(arguments: argparse.Namespace) -> None:
         raise ValueError(f"{len(failed)} of {counted(len(runs), 'run')} failed ({names}): see their .log files")
 
 
-def _explore(folders: Sequence[Sequence[Path]], labels: Sequence[str], out: Path) -> None:
-    """Write the page on which one run of each policy stands beside the others, a base last."""
+def _explore(runs: Sequence[StudyRun], out: Path) -> None:
+    """Write the page on which one run of each policy, if it ran here, stands beside the others, a base last."""
     first_run: dict[str, Path] = {}
-    for members, label in zip(folders, labels, strict=True):
-        if len(members) == 1:
-            first_run.setdefault("base" if label.startswith("base, ") else label, members[0])
-    shown = sorted(first_run, key=lambda label: label == "base")[-EXPLORED:]
+    for run in runs:
+        if run.part is None and run.finished_here:
+            first_run.setdefault(run.label, run.folder)
+    if not first_run:
+        return
+    base = next(iter(first_run.values())) / "pool_before.npz"
+    if base.is_file():
+        first_run["base"] = base
+    shown = list(first_run)[-EXPLORED:]
     from vpo_agent.explore.page import explore_runs
 
     explore_runs([first_run[label] for label in shown], shown, out)

@@ -22,6 +22,19 @@ class _Usage(BaseModel):
     truncated: int
 
 
+class _Training(BaseModel):
+    """What a data file of a study says about the training of its run."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    settings: dict[str, Any] = {}
+    evaluations: dict[str, list[int | float | None]] = {}
+    tokens: int | None = WholeNumber
+    inputs: dict[str, str] = {}
+    versions: dict[str, str] = {}
+    commit: str | None = None
+
+
 class _Origin(BaseModel):
     """The entries that are read, each of which may be missing or null; others are of any type."""
 
@@ -46,6 +59,7 @@ class _Origin(BaseModel):
     usage: _Usage | None = None
     imports: list[str] | None = None
     scalar_weights: list[float] | None = None
+    training: _Training | None = None
 
 
 def is_plain(name: str) -> bool:

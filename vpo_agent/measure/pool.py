@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,27 +13,31 @@ from numpy.typing import NDArray
 
 from envs_data.parsing import parse_json
 from vpo_agent.measure.origin import check_origin, is_plain
-from vpo_agent.measure.stored_arrays import TooLarge, read_arrays
+from vpo_agent.measure.stored_arrays import TooLarge, most_bytes, read_arrays
 from vpo_envs.common.trust import SIZES, is_trusted
 from vpo_envs.common.wording import counted
 from vpo_envs.contract.answers import Status
 
-_STORED = ("rewards", "status", "active", "scalar_weights", "indices")
-
 _FORMS = {
-    "rewards": ("f", 4),
-    "status": ("i", 3),
+    "answers": ("u", 3),
+    "vectors": ("f", 2),
+    "statuses": ("i", 1),
     "active": ("b", 2),
     "scalar_weights": ("f", 2),
-    "indices": ("i", 1),
+    "indices": ("u", 1),
     "objectives": ("U", 1),
+    "front_points": ("f", 2),
+    "front_sizes": ("u", 1),
     "responses": ("u", 1),
-    "tokens": ("i", 2),
-    "tasks": ("U", 1),
+    "tokens": ("u", 2),
+    "tasks": ("u", 2),
     "source": ("u", 1),
 }
-"""The kind of number, as of ``dtype.kind``, and the number of axes of each stored array."""
-_FRONT = re.compile(r"front_[0-9]{1,9}")
+"""The kind of number, as of ``dtype.kind``, and the number of axes of each stored array.
+
+Answers to generated tasks have few different rewards, so a file holds each kind of answer once, as a reward vector
+(K, d) and a status (K,), and the number of its kind for each answer (N, R, m). The points of all fronts follow each
+other, and hashes of tasks are bytes."""
 MOST_PROMPTS, MOST_ANSWERS, MOST_OBJECTIVES = 100_000, 10_000, 100
 """Prompts, answers to one prompt or points of its front, and objectives of a pool from anybody. A utility takes 32 KiB
 for each answer."""
@@ -70,7 +73,8 @@ class Pool:
     tokens: NDArray[np.int32] | None = None
     """Number of generated tokens of each response, (N, R); ``None`` if unknown."""
     tasks: tuple[str, ...] | None = None
-    """A hash of each prompt's task in canonical form, (N,); ``None`` if unknown: then all tasks count as distinct."""
+    """A hash of each prompt's task in canonical form, in hexadecimal and all of one length, (N,); ``None`` if unknown:
+    then all tasks count as distinct."""
     source: Mapping[str, Any] = field(default_factory=dict)
     """Where the pool comes from, as far as is known: JSON values under ``env``, ``env_kwargs``, ``split``,
     ``num_answers``, ``tasks`` (a hash of the N instances), ``model``, ``method``, ``method_options``, ``run``,
@@ -81,7 +85,8 @@ class Pool:
         if self.rewards.ndim != 4 or 0 in self.rewards.shape:
             raise ValueError(f"rewards must have shape (N, R, m, d), none of them 0; got {self.rewards.shape}")
         n, rollouts, m, d = self.rewards.shape
-        for name, shape in zip(_STORED[1:], ((n, rollouts, m), (n, d), (n, d), (n,)), strict=True):
+        shapes = {"status": (n, rollouts, m), "active": (n, d), "scalar_weights": (n, d), "indices": (n,)}
+        for name, shape in shapes.items():
             actual = getattr(self, name).shape
             if actual != shape:
                 raise ValueError(f"rewards of shape {self.rewards.shape} need {name} of shape {shape}; got {actual}")
@@ -112,6 +117,8 @@ class Pool:
             raise ValueError(f"{n} prompts with {rollouts} rollouts need tokens of that shape; got {self.tokens.shape}")
         if self.tasks is not None and len(self.tasks) != n:
             raise ValueError(f"{n} prompts need as many hashes of tasks; got {len(self.tasks)}")
+        if self.tasks is not None and len({len(bytes.fromhex(task)) for task in self.tasks}) > 1:
+            raise ValueError("the hashes of tasks have different lengths")
 
     def prompts_in_words(self, split: str = "") -> str:
         """Return such as ``"200 test prompts"``, or ``"200 prompts, 15 distinct tasks"`` where some are repeated."""
@@ -148,15 +155,27 @@ class Pool:
 
     def save(self, path: Path) -> None:
         """Write an ``.npz`` file, completely or not at all."""
-        stored: dict[str, Any] = {name: getattr(self, name) for name in _STORED}
-        stored |= {f"front_{i}": front for i, front in enumerate(self.fronts or ())}
-        stored |= {"objectives": np.array(self.objectives), "source": _as_bytes(self.source)}
+        vectors, statuses, answers = self._kinds_of_answers()
+        stored: dict[str, Any] = {
+            "answers": answers,
+            "vectors": vectors,
+            "statuses": statuses,
+            "active": self.active,
+            "scalar_weights": self.scalar_weights,
+            "indices": _smallest(self.indices),
+            "objectives": np.array(self.objectives),
+            "source": _as_bytes(self.source),
+        }
+        if self.fronts is not None:
+            stored["front_points"] = np.concatenate(self.fronts)
+            stored["front_sizes"] = _smallest(np.array([len(front) for front in self.fronts]))
         if self.responses is not None:
             stored["responses"] = _as_bytes(self.responses)
         if self.tokens is not None:
-            stored["tokens"] = self.tokens
+            stored["tokens"] = _smallest(self.tokens)
         if self.tasks is not None:
-            stored["tasks"] = np.array(self.tasks)
+            hashes = np.frombuffer(bytes.fromhex("".join(self.tasks)), dtype=np.uint8)
+            stored["tasks"] = hashes.reshape(len(self.tasks), -1)
         aside = path.with_name(f".{path.name}.writing")
         try:
             with aside.open("wb") as file:
@@ -164,6 +183,12 @@ class Pool:
             aside.replace(path)
         finally:
             aside.unlink(missing_ok=True)
+
+    def _kinds_of_answers(self) -> tuple[NDArray[np.float32], NDArray[np.int8], NDArray[Any]]:
+        """Return the different answers as reward vectors (K, d) and statuses (K,), and the kind of each, (N, R, m)."""
+        rows = np.concatenate([self.rewards, self.status[..., None]], axis=3, dtype=np.float32)
+        kinds, number_of_row = np.unique(rows.reshape(-1, rows.shape[3]), axis=0, return_inverse=True)
+        return kinds[:, :-1], kinds[:, -1].astype(np.int8), _smallest(number_of_row.reshape(self.status.shape))
 
     @classmethod
     def load(cls, path: Path) -> Pool:
@@ -196,30 +221,41 @@ class Pool:
 def _read_fields(path: Path) -> dict[str, Any]:
     """Return the fields of a pool from its file; their shapes are not compared with each other."""
     any_size = is_trusted(SIZES)
-    data = read_arrays(path, _form_of, any_size=any_size)
-    n, rollouts, m, d = data["rewards"].shape
-    points = max((len(array) for name, array in data.items() if _FRONT.fullmatch(name)), default=0)
+    data = read_arrays(path, _FORMS.get, any_size=any_size)
+    answers, vectors, statuses = data["answers"], data["vectors"], data["statuses"]
+    (n, rollouts, m), (kinds, d) = answers.shape, vectors.shape
+    sizes = data.get("front_sizes", np.zeros(0, dtype=np.uint8))
     for size, most, things in (
         (n, MOST_PROMPTS, "prompts"),
         (rollouts * m, MOST_ANSWERS, "answers to each prompt"),
-        (points, MOST_ANSWERS, "points of a front"),
+        (int(sizes.max(initial=0)), MOST_ANSWERS, "points of a front"),
         (d, MOST_OBJECTIVES, "objectives"),
+        (answers.size * d * vectors.itemsize, most_bytes(path), "bytes of rewards"),
     ):
         if size > most and not any_size:
             raise TooLarge(f"it has {size:,} {things}, and one from anybody may have {most:,}")
+    if statuses.shape != (kinds,) or answers.max(initial=0) >= kinds:
+        raise ValueError("its answers are not among its kinds of answers")
     return {
-        **{name: data[name] for name in _STORED},
+        "rewards": vectors[answers].astype(np.float32),
+        "status": statuses[answers].astype(np.int8),
+        "active": data["active"],
+        "scalar_weights": data["scalar_weights"],
+        "indices": data["indices"].astype(np.int64),
         "objectives": tuple(map(str, data["objectives"])),
-        "fronts": tuple(data[f"front_{i}"] for i in range(n)) if "front_0" in data else None,
+        "fronts": _read_fronts(data["front_points"], sizes) if "front_points" in data else None,
         "responses": _read_responses(data.pop("responses")) if "responses" in data else None,
-        "tokens": data.get("tokens"),
-        "tasks": tuple(map(str, data["tasks"])) if "tasks" in data else None,
+        "tokens": data["tokens"].astype(np.int32) if "tokens" in data else None,
+        "tasks": tuple(row.tobytes().hex() for row in data["tasks"]) if "tasks" in data else None,
         "source": _read_source(data["source"]) if "source" in data else {},
     }
 
 
-def _form_of(name: str) -> tuple[str, int] | None:
-    return ("f", 2) if _FRONT.fullmatch(name) else _FORMS.get(name)
+def _read_fronts(points: Floats, sizes: NDArray[Any]) -> tuple[Floats, ...]:
+    ends = np.cumsum(sizes, dtype=np.int64)
+    if len(points) != ends[-1:].sum():
+        raise ValueError("its fronts do not have as many points as they say")
+    return tuple(points[end - int(size) : end] for end, size in zip(ends, sizes, strict=True))
 
 
 def merge_pools(pools: Sequence[Pool], scalar_weights: Floats | None = None) -> Pool:
@@ -268,6 +304,11 @@ def same_prompts(first: Pool, other: Pool) -> bool:
     if first.fronts is None or other.fronts is None:
         return first.fronts is other.fronts
     return all(np.array_equal(mine, theirs) for mine, theirs in zip(first.fronts, other.fronts, strict=True))
+
+
+def _smallest(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Return whole numbers from 0 in the smallest unsigned type that holds them."""
+    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
 
 
 def _as_bytes(value: Any) -> NDArray[np.uint8]:

@@ -140,7 +140,7 @@ def sample_pool(
         fronts=exact,
         responses=tuple(tuple(texts[first : first + rollouts]) for first in range(0, len(texts), rollouts)),
         tokens=None if responses.tokens is None else responses.tokens.reshape(len(tasks), rollouts),
-        tasks=tuple(_digest(task.canonical) for task in tasks),
+        tasks=tuple(_digest(task.canonical, size=8) for task in tasks),
         source={
             **_environment_source(env, m),
             "tasks": _digest("".join(task.content_hash() for task in tasks)),
@@ -168,8 +168,8 @@ def _with_progress(items: Sequence[T], label: str | None, phase: str) -> Iterabl
     return progress(items, f"{label}: {phase}", "part") if label else items
 
 
-def _digest(text: str) -> str:
-    return blake2b(text.encode(), digest_size=16).hexdigest()
+def _digest(text: str, size: int = 16) -> str:
+    return blake2b(text.encode(), digest_size=size).hexdigest()
 
 
 def environment_of(pool: Pool, name: str, *, same_instances: bool = False) -> tuple[AnyEnv | None, str]:

@@ -25,6 +25,11 @@ class TooLarge(ValueError):
     """A file is larger than one from anybody may be."""
 
 
+def most_bytes(path: Path) -> int:
+    """Return how many bytes a file from anybody may unpack to."""
+    return max(MOST_BYTES, USUAL_RATIO * path.stat().st_size)
+
+
 def read_arrays(
     path: Path, form_of: Callable[[str], tuple[str, int] | None], *, any_size: bool = False
 ) -> dict[str, NDArray[Any]]:
@@ -44,7 +49,7 @@ def read_arrays(
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         unpacked = sum(member.file_size for member in members)
-        if not any_size and unpacked > max(MOST_BYTES, USUAL_RATIO * path.stat().st_size):
+        if not any_size and unpacked > most_bytes(path):
             raise TooLarge(f"it unpacks to {unpacked:,} bytes, too many for a file from anybody")
         for member in members:
             name = member.filename.removesuffix(".npy")

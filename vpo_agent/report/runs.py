@@ -22,7 +22,7 @@ from vpo_agent.runs.rows import read_rows
 from vpo_envs.common.wording import counted
 
 NOT_OF_THE_TRAINING = frozenset(
-    {"dtype", "endpoint", "max_new_tokens", "run", "split", "tasks", "temperature", "usage"}
+    {"dtype", "endpoint", "max_new_tokens", "run", "split", "tasks", "temperature", "training", "usage"}
 )
 """Entries of a pool's source that training does not depend on."""
 OPTION = "option "
@@ -68,9 +68,7 @@ def read_run(path: Path) -> Run:
             f"{str(path)!r} does not exist: {hint}give the folder of a run or an evaluation, or a pool file"
         )
     if not path.is_dir():
-        pool = Pool.load(path)
-        settings = {name: value for name, value in pool.source.items() if name not in NOT_OF_THE_TRAINING}
-        return Run(str(path), pool, _resolved(settings, pool), ())
+        return _of_pool(str(path), Pool.load(path))
     if not is_run(path):
         raise ValueError(f"{str(path)!r} is neither a run nor an evaluation: give the folders of runs, or pool files")
     file = path / "pool_after.npz"
@@ -85,6 +83,23 @@ def read_run(path: Path) -> Run:
     check_origin(settings, f"the run in {str(path)!r}")
     pool = Pool.load(file)
     return Run(str(path), pool, _resolved(settings, pool), tuple(read_rows(path / "metrics.jsonl")))
+
+
+def _of_pool(name: str, pool: Pool) -> Run:
+    """Return a pool with its settings; the data file of a study's run has all of them, and its evaluations."""
+    training = pool.source.get("training") or {}
+    rows: tuple[Row, ...] = ()
+    if stated := training.get("settings"):
+        from vpo_agent.config import TrainConfig
+
+        check_origin(stated, name)
+        settings = {**TrainConfig().model_dump(mode="json"), **stated}
+        columns = training.get("evaluations", {})
+        evaluations = zip(*columns.values(), strict=False)
+        rows = tuple({"kind": "eval", **dict(zip(columns, values, strict=True))} for values in evaluations)
+    else:
+        settings = {name: value for name, value in pool.source.items() if name not in NOT_OF_THE_TRAINING}
+    return Run(name, pool, _resolved(settings, pool), rows)
 
 
 def last_evaluation(run: Path) -> Path | None:

@@ -117,6 +117,12 @@ def note_inputs(folder: Path, present: Mapping[str, str], changed: Sequence[str]
     )
 
 
+def noted_inputs(folder: Path) -> dict[str, str]:
+    """Return the hashes of the inputs of the training in ``folder``, as :func:`hash_inputs` names them."""
+    noted: dict[str, str] = _read(folder)["inputs"]
+    return noted
+
+
 def accepted_changes(folder: Path) -> list[Accepted]:
     """Return the changes of inputs with which the training in ``folder`` has gone on."""
     return [Accepted(**change) for change in _read(folder)["accepted"]]

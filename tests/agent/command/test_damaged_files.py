@@ -18,7 +18,7 @@ from vpo_agent.bench.entry import NEEDED, headline, read_entry
 from vpo_agent.command import main
 from vpo_agent.config import make_config, read_config
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.runs.study import read_study
+from vpo_agent.runs.study_file import read_study
 from vpo_agent.search.records import read_log
 
 DEEP = 100_000 * "["

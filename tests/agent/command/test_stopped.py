@@ -16,7 +16,7 @@ from vpo_agent import job
 from vpo_agent.command import main, options
 from vpo_agent.command.train import train_script
 from vpo_agent.presets import TASKS
-from vpo_agent.runs import study, targets
+from vpo_agent.runs import study_file, targets
 from vpo_agent.runs.continuing import vpo_command
 from vpo_envs.common import imports
 
@@ -57,7 +57,7 @@ NOTHING, NO_STEP = "nothing was done yet", "no step was taken yet"
 @pytest.mark.parametrize(
     ("module", "function", "argv", "said"),
     [
-        (study, "read_study", ["study", "my study.toml"], GOES_ON.format("steps")),
+        (study_file, "read_study", ["study", "my study.toml"], GOES_ON.format("steps")),
         (targets, "find_model", ["search", "tiny-maze"], GOES_ON.format("instances")),
         (imports, "import_modules", ["compare", "runs/one", "--import", "mine.py"], NOTHING),
         (job, "Trainer", ["train", "--steps", "1"], NO_STEP),

@@ -22,7 +22,7 @@ SOURCE = {"env": "vpo/Maze-v0", "env_kwargs": {"preset": "paper"}, "seed": 3, "m
 def full_pool() -> Pool:
     """A pool that says where it comes from, with the texts of its responses."""
     tokens = np.arange(N * R, dtype=np.int32).reshape(N, R)
-    return replace(random_pool(), responses=(TEXTS,) * N, tokens=tokens, tasks=("a", "b", "a"), source=SOURCE)
+    return replace(random_pool(), responses=(TEXTS,) * N, tokens=tokens, tasks=("0a", "0b", "0a"), source=SOURCE)
 
 
 @pytest.mark.parametrize("fronts", [True, False])
@@ -117,7 +117,8 @@ def test_a_damaged_file_is_no_pool_or_the_same(tmp_path: Path) -> None:
         ({"objectives": ("a", "b")}, "have 3 objectives, but 2 are named"),
         ({"fronts": (np.ones((1, D)),)}, "need as many fronts"),
         ({"fronts": (np.ones((1, D + 1)),) * N}, r"a front must have shape \(f, 3\)"),
-        ({"tasks": ("a",)}, "need as many hashes of tasks"),
+        ({"tasks": ("0a",)}, "need as many hashes of tasks"),
+        ({"tasks": ("0a", "0b", "0a0b")}, "hashes of tasks have different lengths"),
         ({"tokens": np.ones((N, R + 1), np.int32)}, "need tokens of that shape"),
         ({"responses": (("a",) * R,) * (N - 1)}, "need as many responses"),
         ({"responses": (("a",) * (R + 1),) * N}, "need as many responses"),

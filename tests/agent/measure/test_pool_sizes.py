@@ -54,13 +54,14 @@ NOT_A_POOL = "is damaged, or was not written by vpo eval or a run"
 
 def test_a_header_makes_no_room_for_what_is_not_there(tmp_path: Path) -> None:
     headers: list[tuple[str, tuple[int, ...], str]] = [
-        ("rewards", (1 << 20, 1 << 10, 1, 1), "<f4"),
-        ("rewards", (1 << 40, 1, 1, 1), "<f4"),
-        ("front_0", (1 << 31, 3), "<f8"),
+        ("answers", (1 << 20, 1 << 10, 1), "|u1"),
+        ("answers", (1 << 40, 1, 1), "|u1"),
+        ("vectors", (1 << 40, 3), "<f4"),
+        ("front_points", (1 << 31, 3), "<f8"),
         ("objectives", (3,), "<U536870912"),
         ("objectives", (1 << 50,), "<U0"),
-        ("tasks", (1 << 62,), "<U0"),
-        ("indices", (-1,), "<i8"),
+        ("tasks", (1 << 62, 0), "|u1"),
+        ("indices", (-1,), "|u1"),
         ("source", (1 << 40,), "|u1"),
     ]
     paths = [
@@ -73,14 +74,16 @@ def test_a_header_makes_no_room_for_what_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
-        ("rewards", "<c8"),
-        ("status", "<U4"),
+        ("answers", "<i8"),
+        ("vectors", "<c8"),
+        ("statuses", "<U4"),
         ("active", "<f4"),
         ("scalar_weights", "<M8[s]"),
         ("indices", "<f8"),
         ("objectives", "|S4"),
         ("source", "|O"),
-        ("front_1", "<i8"),
+        ("front_points", "<i8"),
+        ("front_sizes", "<f8"),
     ],
 )
 def test_an_array_of_another_kind_is_no_pool(name: str, dtype: str, tmp_path: Path) -> None:
@@ -165,8 +168,8 @@ def test_what_is_trusted_may_unpack_to_any_size(tmp_path: Path, monkeypatch: pyt
     ("name", "value", "message"),
     [
         ("scalar_weights", np.full((3, 3), np.nan), "some scalar_weights are NaN or infinite"),
-        ("front_1", np.full((2, 3), np.inf), "some points of a front are NaN or infinite"),
-        ("status", np.full((3, 4, 2), 77, dtype=np.int8), "status 77 is unknown"),
+        ("front_points", np.full((6, 3), np.inf), "some points of a front are NaN or infinite"),
+        ("statuses", np.full(24, 77, dtype=np.int8), "status 77 is unknown"),
     ],
 )
 def test_values_that_no_pool_has_are_named(name: str, value: Any, message: str, tmp_path: Path) -> None:

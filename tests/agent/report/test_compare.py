@@ -151,7 +151,7 @@ def test_repeated_tasks_are_counted_and_resampled_together(tmp_path: Path) -> No
     for path, answers in zip(paths, (3, 1), strict=True):
         pool = _seeded(path.stem, 0, answers)
         rewards, status = pool.rewards[places], pool.status[places]
-        replace(pool, rewards=rewards, status=status, tasks=tuple(map("ab".__getitem__, places))).save(path)
+        replace(pool, rewards=rewards, status=status, tasks=tuple(("0a", "0b")[place] for place in places)).save(path)
     tables = compare_runs(paths, out=tmp_path / "report")
     said = (tmp_path / "report" / "compare.md").read_text(encoding="utf-8")
     assert "5 prompts, 2 distinct tasks, up to 12 answers to each." in said

@@ -27,7 +27,7 @@ def method(label: str, good: float) -> Method:
         fronts=(front,) * n,
         responses=None,
         tokens=None,
-        tasks=tuple(str(index) for index in range(n)),
+        tasks=tuple(f"{index:04x}" for index in range(n)),
         source={},
     )
     return Method(label, (summarise(pool),))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,9 @@ from vpo_agent.config import Job, TrainConfig
 from vpo_agent.job import train_and_report
 from vpo_agent.measure.pool import Pool
 from vpo_agent.runs.inputs import accepted_changes, changed_inputs, hash_inputs
-from vpo_agent.runs.study import read_study, runs_of, runs_with_changed_inputs
+from vpo_agent.runs.run_data import keep_data
+from vpo_agent.runs.study import runs_of, runs_with_changed_inputs
+from vpo_agent.runs.study_file import read_study
 from vpo_agent.trainer import Trainer
 from vpo_envs.common import imports
 from vpo_envs.registration import make_text_env
@@ -280,7 +283,7 @@ def test_a_study_names_a_run_that_was_made_with_other_rewards(
 
     def runs() -> Any:
         forget()
-        return runs_of(read_study(folder / "study.toml"), folder / "runs")
+        return runs_of(read_study(folder / "study.toml"), folder / "runs", folder / "results")
 
     first, second = runs()
     train_and_report(first.config)
@@ -294,3 +297,10 @@ def test_a_study_names_a_run_that_was_made_with_other_rewards(
     train_and_report(Job(changed.config, resume=True, accept_changes=True))
     assert runs_with_changed_inputs(runs(), accept=False) == []
     assert not second.finished
+    keep_data(first, first.folder)
+    shutil.rmtree(first.folder)
+    assert runs_with_changed_inputs(runs(), accept=False) == []
+    (folder / "marks.py").write_text("MARK = 'c'\n")
+    with pytest.raises(ValueError, match=r"the data file '.*vpo-seed0.npz' was made with other contents of marks.py"):
+        runs_with_changed_inputs(runs(), accept=False)
+    assert runs_with_changed_inputs(runs(), accept=True) == [first]

@@ -12,16 +12,21 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from paths import ROOT
 from processes import PATIENCE, PythonProcess, forked_python
 
 from vpo_agent.command import main
+from vpo_agent.measure.pool import Pool
 from vpo_agent.runs.checkpoints import checkpoints, step_of
+from vpo_agent.runs.run_data import read_training
 from vpo_agent.runs.run_lock import RunLock
-from vpo_agent.runs.study import check_finished, read_study, run_study, runs_of, to_compare
+from vpo_agent.runs.study import StudyRun, check_finished, run_study, runs_of
+from vpo_agent.runs.study_file import Study, read_study, to_compare
 
 TINY = """
 name = "tiny"
@@ -59,8 +64,17 @@ def write(folder: Path, text: str = TINY) -> Path:
     return path
 
 
+def runs_in(folder: Path, study: Study, **chosen: Any) -> list[StudyRun]:
+    """The runs of a study whose run folders and data files are in one folder."""
+    return runs_of(study, folder, folder / "results", **chosen)
+
+
+def tiny_runs(folder: Path, text: str = TINY, **chosen: Any) -> list[StudyRun]:
+    return runs_in(folder, read_study(write(folder, text)), **chosen)
+
+
 def test_runs_come_seed_by_seed_with_the_settings_of_their_arm(tmp_path: Path) -> None:
-    runs = runs_of(read_study(write(tmp_path)), tmp_path)
+    runs = tiny_runs(tmp_path)
     assert [(run.label, run.seed) for run in runs] == [("vpo", 0), ("grpo", 0), ("vpo", 1)]
     assert [run.config.method for run in runs] == ["vpo", "grpo", "vpo"]
     assert [run.config.seed for run in runs] == [0, 0, 1]
@@ -73,7 +87,7 @@ def test_runs_come_seed_by_seed_with_the_settings_of_their_arm(tmp_path: Path) -
 def test_the_example_is_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", "--example"]) == 0
     (tmp_path / "mine.toml").write_text(capsys.readouterr().out)
-    runs = runs_of(read_study(tmp_path / "mine.toml"), tmp_path)
+    runs = runs_in(tmp_path, read_study(tmp_path / "mine.toml"))
     assert [(run.title, run.seed) for run in runs[:2]] == [("maze, vpo", 0), ("maze, grpo", 0)]
     assert main(["study", str(tmp_path / "mine.toml"), "--example"]) == 2
     assert "--example prints a study and reads none: leave out --example or" in capsys.readouterr().err
@@ -82,25 +96,27 @@ def test_the_example_is_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_other_seeds_and_fewer_arms_can_be_asked_for(tmp_path: Path) -> None:
-    runs = runs_of(read_study(write(tmp_path)), tmp_path, seeds=[8, 7, 8], labels=["grpo"])
+    runs = tiny_runs(tmp_path, seeds=[8, 7, 8], labels=["grpo"])
     assert [(run.label, run.seed) for run in runs] == [("grpo", 7), ("grpo", 8)]
 
 
 def test_an_arm_of_several_parts_is_compared_as_one(tmp_path: Path) -> None:
     parts = "parts = [{ scalar_weights = [1, 0, 0, 0] }, { scalar_weights = [0, 1, 0, 0] }]\n"
     study = read_study(write(tmp_path, TINY + parts))
-    runs = runs_of(study, tmp_path)
+    runs = runs_in(tmp_path, study)
     assert [run.folder.name for run in runs] == ["vpo-seed0", "grpo-part1-seed0", "grpo-part2-seed0", "vpo-seed1"]
     assert [run.config.scalar_weights for run in runs[1:3]] == [[1, 0, 0, 0], [0, 1, 0, 0]]
+    runs[0].results.mkdir(parents=True)
     for run in runs[:2]:
-        run.folder.mkdir(parents=True)
-        (run.folder / "results.json").touch()
-    assert to_compare(runs) == ([[runs[0].folder]], ["vpo"]), "a part is not finished"
-    runs[2].folder.mkdir(parents=True)
-    (runs[2].folder / "results.json").touch()
-    (runs[1].folder / "pool_before.npz").touch()
-    whole = [[runs[0].folder], [runs[1].folder, runs[2].folder]]
-    assert to_compare(runs) == (whole, ["vpo", "grpo"]), "a base under the fixed weights of a part is no base of others"
+        run.data.touch()
+    assert to_compare(runs) == ([[runs[0].data]], ["vpo"]), "a part is not finished"
+    runs[2].data.touch()
+    assert to_compare(runs) == ([[runs[0].data], [runs[1].data, runs[2].data]], ["vpo", "grpo"])
+    base = runs[0].results / "base-3-seed0.npz"
+    base.touch()
+    (runs[0].results / "base-3-seed7.npz").touch()
+    assert to_compare(runs).files[0] == [base]
+    assert to_compare(runs).labels[0] == "base, 3 answers"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +127,7 @@ def test_the_studies_of_the_project_are_whole(path: Path, tmp_path: Path, monkey
     monkeypatch.chdir(ROOT)
     study = read_study(path)
     assert study.name == path.stem
-    runs = runs_of(study, tmp_path)
+    runs = runs_in(tmp_path, study)
     assert len({run.folder for run in runs}) == len(runs)
     shared = ["temperature", "eval_prompts", "eval_answers"]
     if not study.name.endswith("_search"):
@@ -180,7 +196,7 @@ def test_runs_share_the_cores_and_have_a_gpu_each(
     monkeypatch.setattr(subprocess, "Popen", Started)
     monkeypatch.setattr(time, "sleep", lambda _: None)
     path = write(tmp_path, TINY.replace("steps = 1", f'steps = 1\ndevice = "{device}"'))
-    run_study(runs_of(read_study(path), tmp_path), processes=processes)
+    run_study(runs_in(tmp_path, read_study(path)), processes=processes)
     assert seen == expected
     assert most == min(3, processes or (gpus if gpus and device != "cpu" else 4))
 
@@ -222,7 +238,7 @@ def unlocked(folder: Path) -> bool:
 
 def test_the_seed_may_stand_in_any_setting(tmp_path: Path) -> None:
     text = TINY.replace("steps = 1", 'data_seed = "{seed}"').replace("tiny-maze", "bases/seed{seed}")
-    runs = runs_of(read_study(write(tmp_path, text)), tmp_path, seeds=[3, 4], labels=["vpo"])
+    runs = tiny_runs(tmp_path, text, seeds=[3, 4], labels=["vpo"])
     assert [(run.config.data_seed, run.config.model) for run in runs] == [(3, "bases/seed3"), (4, "bases/seed4")]
 
 
@@ -247,7 +263,7 @@ def test_a_run_that_fails_is_named_with_its_log(tmp_path: Path, capsys: pytest.C
 
 
 def test_a_run_made_with_other_settings_is_not_taken_for_one_of_the_study(tmp_path: Path) -> None:
-    runs = runs_of(read_study(write(tmp_path)), tmp_path)
+    runs = tiny_runs(tmp_path)
     runs[0].folder.mkdir(parents=True)
     made = runs[0].config.model_copy(update={"learning_rate": 0.5}).grouped()
     (runs[0].folder / "config.json").write_text(json.dumps(made), encoding="utf-8")
@@ -256,7 +272,7 @@ def test_a_run_made_with_other_settings_is_not_taken_for_one_of_the_study(tmp_pa
 
 
 def test_a_run_may_have_chosen_what_its_study_leaves_open(tmp_path: Path) -> None:
-    run = runs_of(read_study(write(tmp_path)), tmp_path)[0]
+    run = tiny_runs(tmp_path)[0]
     run.folder.mkdir(parents=True)
     made = run.config.model_copy(update={"backend": "vllm", "importance_cap": 2.0}).grouped()
     (run.folder / "config.json").write_text(json.dumps(made), encoding="utf-8")
@@ -321,7 +337,7 @@ def test_every_arm_is_trained_on_every_task_and_one_page_compares_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path, TINY.replace("[[arms]]", TASKS + "[[arms]]", 1))
-    runs = runs_of(read_study(path), tmp_path)
+    runs = runs_in(tmp_path, read_study(path))
     assert [(run.task, run.label, run.seed, run.config.steps) for run in runs] == [
         ("small", "vpo", 0, 2),
         ("small", "grpo", 0, 2),
@@ -363,3 +379,66 @@ def test_a_study_of_one_task_ends_with_a_verdict_and_the_page_to_play_with(
     assert re.search(r"(vpo|grpo) (gains|loses|changes by) .* against the base with as many answers\.$", verdict[2])
     page = (tmp_path / "tiny" / "explore.html").read_text(encoding="utf-8")
     assert all(f'"{name}"' in page for name in ("vpo", "grpo", "base"))
+
+
+def reported(printed: str) -> list[str]:
+    """The lines of a study's output that state results."""
+    return [line for line in printed.splitlines() if line.startswith(("|", "With "))]
+
+
+def test_a_run_leaves_a_small_file_from_which_another_machine_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, TINY.replace("eval_answers = 3", "eval_answers = 3\neval_every = 1"))
+    command = ["study", str(path), "--seeds", "0", "--runs-dir"]
+    assert main([*command, str(tmp_path / "here")]) == 0
+    said = reported(capsys.readouterr().out)
+    data = tmp_path / "results" / "tiny"
+    names = {"base-1-seed0.npz", "base-3-seed0.npz", "grpo-seed0.npz", "vpo-seed0.npz"}
+    assert {file.name for file in data.iterdir()} == names
+    here = tmp_path / "here" / "tiny"
+    for kept, whole in (
+        ("vpo-seed0", "vpo-seed0/pool_after"),
+        ("base-3-seed0", "vpo-seed0/pool_before"),
+        ("base-1-seed0", "grpo-seed0/pool_before"),
+    ):
+        pool, original = Pool.load(data / f"{kept}.npz"), Pool.load(here / f"{whole}.npz")
+        assert pool.responses is None
+        assert pool.tasks == original.tasks
+        for name in ("rewards", "status", "tokens", "active", "scalar_weights"):
+            np.testing.assert_array_equal(getattr(pool, name), getattr(original, name))
+    rows = [json.loads(line) for line in (here / "vpo-seed0" / "metrics.jsonl").read_text().splitlines()]
+    training = read_training(data / "vpo-seed0.npz")
+    (step,) = [row for row in rows if row["kind"] == "train"]
+    assert training["tokens"] == round(step["response_tokens"] * 2 * 2)
+    assert training["evaluations"]["diversity"] == [row["diversity"] for row in rows if row["kind"] == "eval"]
+    assert training["inputs"] == json.loads((here / "vpo-seed0" / "inputs.json").read_text())["inputs"]
+    assert "the model tiny-maze" in training["inputs"]
+    assert training["settings"]["eval_prompts"] == 2
+    assert not {"name", "runs_dir"} & training["settings"].keys()
+
+    there = [*command, str(tmp_path / "there")]
+    assert main(there) == 0
+    assert reported(capsys.readouterr().out) == said
+    assert not list((tmp_path / "there").rglob("results.json")), "nothing is run again"
+    (data / "grpo-seed0.npz").unlink()
+    assert main(there) == 0
+    assert reported(capsys.readouterr().out) == said
+    assert [file.parent.name for file in (tmp_path / "there").rglob("results.json")] == ["grpo-seed0"]
+
+    write(tmp_path, TINY.replace("steps = 1", "steps = 2"))
+    assert main(there) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "grpo-seed0' has steps=1, but the study states 2" in line or "vpo-seed0.npz' has steps=1" in line
+
+
+def test_a_finished_run_that_left_no_file_leaves_it_later(tmp_path: Path) -> None:
+    command = ["study", str(write(tmp_path)), "--runs-dir", str(tmp_path), "--seeds", "0", "--arms", "grpo"]
+    assert main(command) == 0
+    files = sorted((tmp_path / "results" / "tiny").iterdir())
+    before = {file: Pool.load(file).rewards for file in files}
+    for file in files:
+        file.unlink()
+    assert main([*command, "--report-only"]) == 0
+    for file, rewards in before.items():
+        np.testing.assert_array_equal(Pool.load(file).rewards, rewards)

@@ -336,7 +336,7 @@ def test_the_verdict_says_who_solves_most_and_whether_that_may_be_chance() -> No
     # Twenty copies of a task are no more evidence than one.
     many = {"vpo": results(*[good] * 20, *[poor] * 20), "base": results(*[poor] * 40)}
     assert verdict(many).endswith("less.")
-    same = {name: replace(one, tasks=("a",) * 20 + ("b",) * 20) for name, one in many.items()}
+    same = {name: replace(one, tasks=("0a",) * 20 + ("0b",) * 20) for name, one in many.items()}
     assert verdict(same).endswith("0.50 [0.00, 1.00] less, which may be chance.")
 
 

@@ -1,0 +1,187 @@
+"""A study file, which compares several methods over several seeds, and the data files that its runs leave.
+
+In any setting of the file ``{seed}`` stands for the seed of the run, as in ``data_seed = "{seed}"`` (seeds train on
+different tasks) and ``model = "bases/seed{seed}"`` (each seed starts from a base of its own).
+
+A finished run leaves its pool without texts in ``<results>/<study>/<task>/<arm>-seed<N>.npz``; the answers before
+training are beside it, once for each seed and number of answers in a response, in ``base-<m>-seed<N>.npz``. This
+module loads no torch, so that a report on these files takes seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, Field, ValidationError
+
+from vpo_agent.config import read_values
+from vpo_envs.common.wording import counted
+
+RESULTS = "results"
+"""Folder beside a study file that holds the data files of its runs."""
+NAME = r"^[\w+-][\w.+-]*$"
+"""What a folder may be called: no name that begins with a dot is one of another folder, or hidden."""
+
+
+class Arm(BaseModel, frozen=True, extra="forbid"):
+    """One of the compared variants: settings over the shared ones."""
+
+    label: str = Field(pattern=NAME, description="name in tables and of folders")
+    seeds: list[int] | None = Field(None, description="seeds of this arm, if not those of the study")
+    settings: dict[str, Any] = Field(description="settings of a training run, such as method")
+    parts: list[dict[str, Any]] = Field(
+        default_factory=list,
+        description="settings of several runs, over those of the arm, whose policies answer together in equal shares, "
+        "such as specialists with scalar_weights of their own",
+    )
+
+
+class StudyTask(BaseModel, frozen=True, extra="forbid"):
+    """One of the tasks that every arm is trained on."""
+
+    label: str = Field(pattern=NAME, description="name in tables and of the task's folder")
+    settings: dict[str, Any] = Field(description="settings over the shared ones, such as env and model")
+    family: str | None = Field(None, description="what tasks of several levels of difficulty are levels of")
+    level: float | None = Field(None, description="level of difficulty within the family")
+
+
+class Study(BaseModel, frozen=True, extra="forbid"):
+    """The contents of a study file."""
+
+    name: str = Field(pattern=NAME, description="name of the study's folder in runs_dir")
+    seeds: list[int] = Field(min_length=1, description="seeds of every arm")
+    baseline: str = Field(description="label of the arm to compare the others with")
+    settings: dict[str, Any] = Field(default_factory=dict, description="settings shared by all arms")
+    tasks: list[StudyTask] = Field(default_factory=list, description="tasks to train every arm on, if several")
+    arms: list[Arm] = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run that a study file states."""
+
+    label: str
+    """Label of its arm."""
+    seed: int
+    part: int | None
+    """Which of the arm's parts it is, from 1."""
+    task: str | None
+    """Label of its task, if the study has several."""
+    results: Path
+    """Folder of the data files of its task."""
+
+    @property
+    def title(self) -> str:
+        """The task if there are several, the arm, and the part of it if there are several."""
+        label = self.label if self.part is None else f"{self.label}-part{self.part}"
+        return label if self.task is None else f"{self.task}, {label}"
+
+    @property
+    def name(self) -> str:
+        """Name of its folder, and of its data file."""
+        label = self.label if self.part is None else f"{self.label}-part{self.part}"
+        return f"{label}-seed{self.seed}"
+
+    @property
+    def data(self) -> Path:
+        """Its data file."""
+        return self.results / f"{self.name}.npz"
+
+
+class Compared(NamedTuple):
+    """What a report compares, as :func:`vpo_agent.report.compare.compare_runs` takes it."""
+
+    files: list[list[Path]]
+    """One data file, or those of the parts of an arm, for each base, and for each arm and seed."""
+    labels: list[str]
+    """What each is called."""
+
+
+def read_study(path: Path) -> Study:
+    """Read a study file, which is TOML or JSON; ValueError names what is wrong in it."""
+    try:
+        study = Study.model_validate(read_values(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise ValueError(f"the study {str(path)!r}: {field}: {first['msg'].lower()}") from None
+    labels = [arm.label for arm in study.arms]
+    for kind, known in (("arms", labels), ("tasks", [task.label for task in study.tasks])):
+        for label in known:
+            if known.count(label) > 1:
+                raise ValueError(f"the study {str(path)!r} has two {kind} called {label!r}: rename one of them")
+    if study.baseline not in labels:
+        raise ValueError(f"the baseline {study.baseline!r} is none of the study's arms: {', '.join(labels)}")
+    return study
+
+
+def plan_runs(
+    study: Study,
+    results: Path,
+    *,
+    seeds: Sequence[int] | None = None,
+    labels: Sequence[str] | None = None,
+    tasks: Sequence[str] | None = None,
+) -> list[PlannedRun]:
+    """Return the runs of a study, ordered by seed, so that an interrupted study has all arms for its first seeds.
+
+    Args:
+        study: The study.
+        results: Parent of the study's folder of data files.
+        seeds: Seeds of every arm; those of the file by default.
+        labels: Arms to run; all by default.
+        tasks: Tasks to run; all by default.
+
+    Raises:
+        ValueError: An unknown label.
+    """
+    _check_labels(study, "arm", labels, [arm.label for arm in study.arms])
+    _check_labels(study, "task", tasks, [task.label for task in study.tasks])
+    chosen_tasks = [task.label for task in study.tasks if not tasks or task.label in tasks]
+    chosen_arms = [arm for arm in study.arms if not labels or arm.label in labels]
+    runs = []
+    for task in chosen_tasks if study.tasks else [None]:
+        folder = results / study.name / (task or "")
+        for arm in chosen_arms:
+            for seed in dict.fromkeys(seeds or arm.seeds or study.seeds):
+                parts: list[int | None] = [*range(1, len(arm.parts) + 1)] if arm.parts else [None]
+                runs += [PlannedRun(arm.label, seed, part, task, folder) for part in parts]
+    return sorted(runs, key=lambda run: run.seed)
+
+
+def base_file(results: Path, num_answers: int, seed: int) -> Path:
+    """Return the data file of the answers before training, with ``num_answers`` in a response."""
+    return results / f"base-{num_answers}-seed{seed}.npz"
+
+
+def to_compare(runs: Sequence[PlannedRun]) -> Compared:
+    """Return what a report on runs of one task compares: the bases of their seeds, and the arms that have data files.
+
+    First come the answers of the base before training: for each seed, once for each number of answers in a response.
+    Then come the finished runs: for each arm and seed one run, or all of its parts.
+    """
+    runs_of_arm: dict[tuple[str, int], list[PlannedRun]] = {}
+    for run in runs:
+        runs_of_arm.setdefault((run.label, run.seed), []).append(run)
+    trained = {
+        key: [run.data for run in members]
+        for key, members in runs_of_arm.items()
+        if all(run.data.is_file() for run in members)
+    }
+    bases = {}
+    for results, seed in sorted({(run.results, run.seed) for run in runs if trained}):
+        for path in results.glob(f"base-*-seed{seed}.npz"):
+            num_answers = int(path.name.split("-")[1])
+            bases[num_answers, seed] = path
+    compared = {(f"base, {counted(m, 'answer')}", seed): [path] for (m, seed), path in sorted(bases.items())} | trained
+    return Compared(list(compared.values()), [label for label, _ in compared])
+
+
+def _check_labels(study: Study, kind: str, wanted: Sequence[str] | None, known: Sequence[str]) -> None:
+    for label in wanted or ():
+        if label not in known:
+            choices = ", ".join(known) or "none"
+            raise ValueError(f"the study {study.name!r} has no {kind} {label!r}: it has {choices}")
