@@ -23,7 +23,7 @@ from suite import RESULTS, compared
 from vpo_agent.measure.measures import passes, rank
 from vpo_agent.measure.metrics import best_at_k_whole
 from vpo_agent.measure.pool import Floats, Pool
-from vpo_agent.measure.summary import worth_of_fronts
+from vpo_agent.measure.summary import gains_of_fronts
 from vpo_agent.pages import figure_style as style
 
 KS = (1, 3, 10, 30, 128)
@@ -119,9 +119,9 @@ def _measure(label: str, pool: Pool, scores: dict[str, list[Scores]]) -> Regime:
         for name, of_arm in scores.items()
     }
     base = max(row[KS.index(MANY)] for name, row in rows.items() if name.startswith(BASE))
-    first, worth = next(iter(scores.values()))[0], worth_of_fronts(pool)
+    first, worth = next(iter(scores.values()))[0], gains_of_fronts(pool)
     assert worth is not None
-    return Regime(label, first.measure, worth.vector_worth, 1 - base / first.most, rows)
+    return Regime(label, first.measure, worth.vector_gain, 1 - base / first.most, rows)
 
 
 def draw(regimes: Sequence[Regime], path: Path) -> Path:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from vpo_agent.measure.intervals import Band, interval
 from vpo_agent.measure.metrics import best_at_k_whole
 from vpo_agent.measure.pool import Floats, Pool
-from vpo_agent.measure.summary import worth_of_fronts
+from vpo_agent.measure.summary import gains_of_fronts
 from vpo_agent.pages import figure_style as style
 from vpo_agent.pages.figure_style import MARKERS
 from vpo_agent.pages.page import Page, Table
@@ -167,18 +167,18 @@ def worths_table(tasks: Sequence[TaskArms]) -> Table:
     """The worth of a set and of the vector on the exact fronts, beside what VPO gains over itself without a vector."""
     body = []
     for task, worth, gains in _worths(tasks):
-        body.append([task.label, f"{worth.set_worth:.2f}", f"{worth.vector_worth:.2f}", *map(cell, gains)])
+        body.append([task.label, f"{worth.set_gain:.2f}", f"{worth.vector_gain:.2f}", *map(cell, gains)])
     return ["task", "worth of a set", "of the vector", f"utility@{FEW}", f"utility@{MANY}"], body, "lrrrr"
 
 
 def draw_worths(tasks: Sequence[TaskArms], path: Path) -> Path | None:
     """Draw a point for each task whose exact fronts are known; ``None`` without any."""
-    known = sorted(_worths(tasks), key=lambda one: one[1].vector_worth)
+    known = sorted(_worths(tasks), key=lambda one: one[1].vector_gain)
     if not known:
         return None
     figure = style.new_figure(height=5.0, width=11.0)
     legend: dict[str, Any] = {}
-    ends = [1.0, known[-1][1].vector_worth * 1.05]
+    ends = [1.0, known[-1][1].vector_gain * 1.05]
     for panel, k in enumerate((FEW, MANY)):
         axes = figure.add_subplot(1, 2, panel + 1)
         y = f"↑ utility: {VPO} / {NO_VECTOR}" * (not panel)
@@ -187,8 +187,8 @@ def draw_worths(tasks: Sequence[TaskArms], path: Path) -> Path | None:
             gain, shade = gains[panel], style.INK if place % 2 else style.FAINT_INK
             look = {"color": shade, "mfc": shade if place % 2 else style.PAPER, "ms": 8, "capsize": 3}
             reach = [[gain.mean - gain.low], [gain.high - gain.mean]]
-            drawn = axes.errorbar(worth.vector_worth, gain.mean, yerr=reach, fmt=MARKERS[place % len(MARKERS)], **look)
-            legend[f"{task.label} ({worth.vector_worth:.2f})"] = drawn[0]
+            drawn = axes.errorbar(worth.vector_gain, gain.mean, yerr=reach, fmt=MARKERS[place % len(MARKERS)], **look)
+            legend[f"{task.label} ({worth.vector_gain:.2f})"] = drawn[0]
         legend["gain = worth of the vector"] = axes.plot(ends, ends, color=style.FAINT_INK, lw=1.2, ls=":")[0]
         legend["no gain"] = axes.axhline(1, color=style.INK, lw=1.2, ls=(0, (5, 3)))
     return style.save(figure, path, legend, title="What drawn weightings gain over nearly equal ones (α = 1000)")
@@ -284,7 +284,7 @@ def _with(tasks: Sequence[TaskArms], *arms: str) -> Iterator[TaskArms]:
 
 def _worths(tasks: Sequence[TaskArms]) -> Iterator[tuple[TaskArms, Any, list[Band]]]:
     for task in _with(tasks, VPO, NO_VECTOR):
-        worth = worth_of_fronts(task.arms[VPO].summaries[0].pool)
+        worth = gains_of_fronts(task.arms[VPO].summaries[0].pool)
         if worth is not None:
             yield task, worth, [task.ratio(VPO, NO_VECTOR, k) for k in (FEW, MANY)]
 

@@ -21,7 +21,7 @@ from vpo_envs.core import Call
 from vpo_envs.pareto import spread_weights
 from vpo_envs.tasks.archive.generate import THEMES
 from vpo_envs.tasks.archive.task import OPEN
-from vpo_envs.tasks.countdown.generate import _reachable, _worths
+from vpo_envs.tasks.countdown.generate import _gains, _reachable
 from vpo_envs.tasks.eureqa.compact import whole_chains
 from vpo_envs.tasks.eureqa.task import write_names
 from vpo_envs.tasks.gsm8k.task import write_answer as write_equations
@@ -544,7 +544,7 @@ def other_targets(task: Any, env: Any, count: int) -> list[Any]:
         below, above = ([one for one in values if low <= sign * (one - middle) <= high] for sign in (-1, 1))
         if below and above and len(found) < count:
             other = task.model_copy(update={"targets": (source.choice(below), middle, source.choice(above))})
-            found += [other] * env.config.certifies(partial(_worths, other))
+            found += [other] * env.config.certifies(partial(_gains, other))
     return found or [task.model_copy(update={"targets": tuple(source.sample(values, 3))})]
 
 

@@ -61,24 +61,24 @@ class Frozen(BaseModel):
 
 
 class Task(Frozen):
-    """One instance: frozen data without behaviour. It survives a round trip through JSON."""
+    """A task of an environment: frozen data without behaviour. It survives a round trip through JSON."""
 
     def content_hash(self) -> str:
-        """Return a hash of the content as 32 hexadecimal digits; equal instances have equal hashes."""
+        """Return a hash of the content as 32 hexadecimal digits; equal tasks have equal hashes."""
         content = f"{type(self).__name__}:{self.model_dump_json()}"
         return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
     @property
     def canonical(self) -> str:
-        """What is equal in two tasks that are the same but for an order or for names that no answer holds.
+        """A text that is equal for two tasks which differ only in an order, or in names that no answer holds.
 
-        No two splits share it, and a sample of tasks is as large as its number of different ones.
+        No two splits share such a text. A sample of tasks counts as many tasks as it has different texts.
         """
         return self.model_dump_json()
 
     @property
     def split(self) -> Split:
-        """The split that the instance belongs to: a function of :attr:`canonical`, or of a part of it."""
+        """The split that the task belongs to: a function of :attr:`canonical`, or of a part of it."""
         return split_of_content(self.canonical)
 
 
@@ -137,10 +137,10 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     (d,).
 
     Args:
-        split: ``"train"``, ``"validation"`` or ``"test"``. No instance is in two splits.
+        split: ``"train"``, ``"validation"`` or ``"test"``. No task is in two splits.
         num_answers: Answers per response, m, from 1 to 1,000.
         answers_as_steps: Send the answers one at a time: m steps, each observation the prompt and the answers so far.
-        data_seed: Chooses the stream of instances: the i-th instance is a function of (split, data_seed, i).
+        data_seed: Chooses the stream of tasks: the i-th task is a function of (split, data_seed, i).
         render_mode: ``None``, ``"ansi"`` or ``"rgb_array"``.
     """
 
@@ -163,10 +163,10 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     harmless_arguments: ClassVar[frozenset[str]] = frozenset(
         {"split", "num_answers", "answers_as_steps", "data_seed", "render_mode"}
     )
-    """Arguments that a saved pool or run may choose, though it comes from a stranger: they name nothing that the
-    environment reads, runs or asks for, and no limit. All others wait for ``--trust``."""
+    """Arguments that a saved pool or run of a stranger may choose. They name no limit, and nothing that the environment
+    reads, runs or requests. All other arguments need ``--trust``."""
     runs_programs: ClassVar[bool] = False
-    """Whether to evaluate an answer runs a program that it holds; those of a saved file wait for ``--trust``."""
+    """Whether evaluating an answer runs a program in it. Programs of a saved file need ``--trust``."""
     turn_tags: ClassVar[tuple[str, ...]] = ()
     """Names of the tags with which a model calls the environment in the middle of a response, as ``("open",)`` for
     ``<open>…</open>``. They are lower-case letters, digits and ``_``."""
@@ -210,7 +210,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         self.reward_space = gym.spaces.Box(0.0, high, (self.reward_dim,), np.float32)
         self._episode: Episode[TaskT] | None = None
         self._falling: dict[FactGrid, int | None] = {}
-        """By grid the first objective that falls on it; to find one takes long."""
+        """The first objective that falls on each grid; finding it takes long."""
 
     def _check_statements(self) -> None:
         """Raise an error if the class does not state what it must."""
@@ -232,7 +232,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
 
     @abstractmethod
     def generate(self, rng: np.random.Generator) -> TaskT:
-        """Draw an instance of this environment's split: a function of the generator's state alone."""
+        """Draw a task of this environment's split: a function of the generator's state alone."""
 
     @abstractmethod
     def prompt(self, task: TaskT, num_answers: int) -> str:
@@ -300,7 +300,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         """
 
     def active(self, task: TaskT) -> NDArray[np.bool_]:
-        """Return which objectives count for ``task``, shape (d,). An inactive one carries no weight anywhere."""
+        """Return which objectives count for ``task``, shape (d,). An inactive objective has no weight anywhere."""
         return np.ones(self.reward_dim, dtype=bool)
 
     def outcome_front(self, task: TaskT) -> Sequence[tuple[OutcomeT, str]]:
@@ -324,7 +324,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     def demonstrations(self, task: TaskT, rng: np.random.Generator, num_answers: int) -> list[str]:
         """Return ``num_answers`` reasonable answers, without tags, for supervised warm starts.
 
-        No two of them are the same answer: a duplicate earns nothing, so it would be learned for nothing.
+        No two of them are the same answer, since a duplicate earns nothing.
         """
         raise NotImplementedError(f"{type(self).__name__} has no demonstrations")
 
@@ -341,7 +341,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         raise TypeError(f"override outcome_info for outcomes of type {type(outcome).__name__}")
 
     def why(self, task: TaskT, facts: Mapping[str, Any]) -> str:
-        """Return in words what an answer lacks, from its ``info["outcomes"]``; empty where its rewards say it all."""
+        """Return in words what an answer lacks, from its ``info["outcomes"]``; empty if the rewards alone say it."""
         return ", ".join(f"not {name.replace('_', ' ')}" for name, fact in facts.items() if fact is False)
 
     def drawing(self, task: TaskT, answer: AnswerT | None = None) -> dict[str, Any] | None:
@@ -358,9 +358,9 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         """Start an episode.
 
         Args:
-            seed: Seeds the draw of instances, as in every Gymnasium environment.
-            options: ``{"index": i}`` selects the i-th instance, ``{"task": task}`` a given task or its JSON form; by
-                default an instance is drawn.
+            seed: Seeds the draw of tasks, as in every Gymnasium environment.
+            options: ``{"index": i}`` selects the i-th task, ``{"task": task}`` a given task or its JSON form; by
+                default a task is drawn.
 
         Returns:
             The prompt, and ``info`` with ``objectives``, ``active_objectives``, ``split``, ``index`` and ``task``.
@@ -479,10 +479,10 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         """Return what a model is asked: the prompt, or the messages of a chat whose texts it holds."""
         return self.prompt(task, num_answers)
 
-    # Instances and scores ------------------------------------------------------------------------------------------
+    # Tasks and scores ------------------------------------------------------------------------------------------
 
     def task(self, index: int) -> TaskT:
-        """Return the ``index``-th instance, a pure function of (split, data_seed, index) and the other arguments."""
+        """Return the ``index``-th task, a pure function of (split, data_seed, index) and the other arguments."""
         return self.generate(stream(self.namespace, self.split, self.data_seed, index))
 
     @property
@@ -516,7 +516,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         """Score responses without episodes; ``step`` uses the same code.
 
         Args:
-            tasks: n instances, one per response.
+            tasks: n tasks, one per response.
             responses: n whole responses.
             num_answers: m; the environment's own if ``None``.
 

@@ -1,4 +1,5 @@
-"""Requests to an OpenAI-compatible endpoint, sent by the package ``openai``, and one sentence why one failed."""
+"""Requests to an OpenAI-compatible endpoint, sent by the package ``openai``, and a sentence that says why a request
+failed."""
 
 from __future__ import annotations
 
@@ -155,7 +156,7 @@ class Client:
 
 
 def _bound(response: Any) -> None:
-    """Have the reading of a reply fail that does not end, before it fills the memory."""
+    """Make the reading of an endless reply fail before the reply fills the memory."""
     read = response.iter_raw
 
     def read_parts(*size: int) -> Iterator[bytes]:

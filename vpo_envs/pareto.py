@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MARGIN = 0.05
-"""Minimum gain in expected utility for a set of three answers to count as worthwhile."""
+"""Minimum gain in expected utility from which a set of three answers counts as better than one."""
 NEARLY = 0.02
 """Answers whose scalar reward is at most this much below the best one count as equally good under it."""
 EXHAUSTIVE = 50
@@ -21,7 +21,7 @@ MAX_GRID = 100_000
 COARSE = 1 << 9
 """Number of weightings that suffices to choose a set; utilities under them are within 0.6 % for five objectives."""
 FINE_ERROR = 4e-4
-"""Largest relative error of a worth, from all :func:`spread_weights` of up to five objectives."""
+"""Largest relative error of a gain, from all :func:`spread_weights` of up to five objectives."""
 SAMPLES = 1000
 ROUNDING = 1e-9
 """A reward may fall by this much without counting as falling."""
@@ -119,7 +119,7 @@ def _grown_set(scores: NDArray[np.floating], size: int) -> list[int]:
 
 
 def needs_a_set(points: NDArray[np.floating], margin: float = MARGIN) -> bool:
-    """Return whether several answers are worth more than any single one; this certifies that objectives conflict.
+    """Return whether several answers score more than any single one; this certifies that objectives conflict.
 
     No point has full marks, at least three points are non-dominated, and the best three of them exceed the best one by
     ``margin`` in expected utility under uniform weights.
@@ -146,20 +146,20 @@ class BestSets(NamedTuple):
     """Of the best three among the points whose scalar reward is within :data:`NEARLY` of the best one."""
 
     @property
-    def set_worth(self) -> float:
-        """Factor that a set of three gains over a single answer."""
+    def set_gain(self) -> float:
+        """Gain from a set: utility of the best three points over that of the best point."""
         return _ratio(self.three, self.single)
 
     @property
-    def vector_worth(self) -> float:
-        """Factor that the best set gains over the best one that a scalar reward leaves."""
+    def vector_gain(self) -> float:
+        """Gain from the vector: utility of the best three points over that of the best three by scalar reward."""
         return _ratio(self.three, self.three_by_scalar)
 
 
 def best_sets(points: NDArray[np.floating], scalar_weights: NDArray[np.floating] | None = None) -> BestSets:
-    """Return the utilities of the best sets of points; the arguments are those of :func:`worths`.
+    """Return the utilities of the best sets of points; the arguments are those of :func:`gains`.
 
-    Sets are chosen under :data:`COARSE` weightings and valued under all, nearly as exact as choosing under all.
+    Sets are chosen under :data:`COARSE` weightings and scored under all. This is nearly as exact as choosing under all.
     """
     points = points[non_dominated(points)]
     scalar = points.mean(axis=1) if scalar_weights is None else points @ scalar_weights
@@ -174,19 +174,20 @@ def best_sets(points: NDArray[np.floating], scalar_weights: NDArray[np.floating]
     return BestSets(single, max(three, alike), alike)
 
 
-def worths(points: NDArray[np.floating], scalar_weights: NDArray[np.floating] | None = None) -> tuple[float, float]:
-    """Return what a set and what the vector are worth on one task, two ratios of expected utility of at least 1.
+def gains(points: NDArray[np.floating], scalar_weights: NDArray[np.floating] | None = None) -> tuple[float, float]:
+    """Return the gain from a set and the gain from the vector on one task: two ratios of utilities, each at least 1.
 
-    The worth of a set is that of the best three answers over that of the best one. The worth of the vector is that of
-    the best three over that of the best three among the answers whose scalar reward is within :data:`NEARLY` of the
-    best: what is lost by keeping only what the scalar calls good. With nothing to earn both are 1.
+    The gain from a set is the utility of the best three answers over that of the best answer. The gain from the vector
+    is the utility of the best three answers over that of the best three whose scalar reward is within :data:`NEARLY` of
+    the best. It says what is lost by keeping only answers that the scalar reward prefers. Both gains are 1 if no answer
+    earns anything.
 
     Args:
         points: Attainable reward vectors of the active objectives, shape (n, d), n at least 1.
         scalar_weights: Weights of the scalar reward, shape (d,), summing to 1; equal ones if ``None``.
     """
     best = best_sets(points, scalar_weights)
-    return best.set_worth, best.vector_worth
+    return best.set_gain, best.vector_gain
 
 
 def _ratio(utility: float, base: float) -> float:

@@ -18,11 +18,11 @@ from vpo_envs.pareto import (
     best_set,
     best_sets,
     falling_component,
+    gains,
     needs_a_set,
     non_dominated,
     set_utility,
     spread_weights,
-    worths,
 )
 from vpo_envs.tasks.generation import CertifiedConfig
 
@@ -108,7 +108,7 @@ def test_a_set_is_needed_by_its_definition(points: np.ndarray) -> None:
 
 @settings(max_examples=40)
 @given(arrays(np.float64, (6, 3), elements=st.sampled_from([0.0, 0.2, 0.45, 0.5, 1.0])))
-def test_the_worths_are_ratios_over_all_sets(points: np.ndarray) -> None:
+def test_the_gains_are_ratios_over_all_sets(points: np.ndarray) -> None:
     fixed, draws = np.array([0.5, 0.3, 0.2]), spread_weights(3, 512)
 
     def best(candidates: list[np.ndarray], size: int) -> float:
@@ -119,14 +119,14 @@ def test_the_worths_are_ratios_over_all_sets(points: np.ndarray) -> None:
     kept = [point for point, reward in zip(points, scalar, strict=True) if reward >= max(scalar) - 0.02 - 1e-9]
     one, three, by_scalar = best(list(points), 1), best(list(points), 3), best(kept, 3)
     expected = (1.0, 1.0) if one == 0 else (three / one, three / by_scalar)
-    assert worths(points, fixed) == pytest.approx(expected, rel=5e-3)
+    assert gains(points, fixed) == pytest.approx(expected, rel=5e-3)
 
 
 def test_a_large_front_is_worth_at_least_what_its_best_scalar_points_are() -> None:
     points = np.random.default_rng(0).dirichlet(np.ones(3), EXHAUSTIVE + 30)
     best = best_sets(points, np.full(3, 1 / 3))
     assert best.three >= best.three_by_scalar > best.single
-    assert best.vector_worth == 1.0
+    assert best.vector_gain == 1.0
 
 
 @pytest.mark.parametrize("levels", [3, 30])
@@ -139,11 +139,11 @@ def test_a_component_that_falls_is_found(levels: int) -> None:
 
 
 def test_a_certificate_leaves_room_for_its_error() -> None:
-    config = CertifiedConfig(min_set_worth=1.3, min_vector_worth=1.15)
+    config = CertifiedConfig(min_set_gain=1.3, min_vector_gain=1.15)
     assert config.certifies(lambda: (1.3006, 1.1506))
     assert not config.certifies(lambda: (1.3003, 1.1506))
     assert not config.certifies(lambda: (1.3006, 1.1503))
-    assert CertifiedConfig(min_set_worth=1, min_vector_worth=1).certifies(lambda: (1.0, 1.0))
+    assert CertifiedConfig(min_set_gain=1, min_vector_gain=1).certifies(lambda: (1.0, 1.0))
 
 
 SPECIALISTS = np.eye(3)
@@ -154,16 +154,16 @@ BEST_OF_WEIGHTS = 11 / 18
 @pytest.mark.parametrize("compromise", [0.4, 0.45, 0.5])
 def test_specialists_that_lose_to_a_compromise_need_a_set_and_a_vector(compromise: float) -> None:
     expected = BEST_OF_WEIGHTS / compromise
-    assert worths(np.vstack([SPECIALISTS, np.full(3, compromise)])) == pytest.approx((expected, expected), rel=1e-4)
+    assert gains(np.vstack([SPECIALISTS, np.full(3, compromise)])) == pytest.approx((expected, expected), rel=1e-4)
 
 
 def test_specialists_alone_need_a_set_but_no_vector() -> None:
-    assert worths(SPECIALISTS) == pytest.approx((3 * BEST_OF_WEIGHTS, 1.0), rel=1e-4)
+    assert gains(SPECIALISTS) == pytest.approx((3 * BEST_OF_WEIGHTS, 1.0), rel=1e-4)
     # Under a scalar that prefers one of them they do.
-    _, of_vector = worths(SPECIALISTS, np.array([0.5, 0.25, 0.25]))
+    _, of_vector = gains(SPECIALISTS, np.array([0.5, 0.25, 0.25]))
     assert of_vector == pytest.approx(3 * BEST_OF_WEIGHTS, rel=1e-4)
 
 
 @pytest.mark.parametrize("points", [np.zeros((2, 3)), np.ones((1, 3)), np.vstack([SPECIALISTS, np.ones(3)])])
 def test_one_answer_for_all_needs_neither(points: np.ndarray) -> None:
-    assert worths(points) == (1.0, 1.0)
+    assert gains(points) == (1.0, 1.0)

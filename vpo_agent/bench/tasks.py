@@ -110,6 +110,6 @@ def digest(prompts: Mapping[str, list[str]]) -> str:
 
 
 def best_three(front: Floats, active: NDArray[np.bool_]) -> list[int]:
-    """Return which points of an exact front (f, d) are worth most together, for users of any weighting."""
+    """Return which points of an exact front (f, d) have the highest utility together."""
     points = front[:, active]
     return best_set(points, ANSWERS, spread_weights(points.shape[1], COARSE))

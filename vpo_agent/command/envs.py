@@ -30,52 +30,61 @@ DETAIL_CHARS = 240
 
 def add_parser(commands: Commands) -> None:
     """Add the commands of the environments."""
-    env_help = "such as vpo/Maze-v0; MODULE:ID imports the module or .py file that registers your own"
+    env_help = (
+        "id of an environment, such as vpo/Maze-v0, or MODULE:ID for a module or .py file that registers your own"
+    )
 
     envs = commands.add_parser(
         "envs",
-        help="list the environments, or show a task and answers of one",
+        help="list the environments, or show a task of one with answers",
         description="List the environments and their objectives. With an id, show one task: its prompt, answers with "
-        "their reward vectors, the arguments of the environment, and what the best sets of answers gain.",
+        "their reward vectors, the arguments of the environment, and the gain from a set and from the vector.",
     )
-    envs.add_argument("id", nargs="?", help=f"{env_help}; lists all if left out")
-    envs.add_argument("--index", type=at_least(0), default=0, metavar="N", help="which task of the split, default 0")
+    envs.add_argument("id", nargs="?", help=f"{env_help} (default: list all)")
     envs.add_argument(
-        "--row", action="store_true", help="show a row of the data sets that the environment reads instead"
+        "--index", type=at_least(0), default=0, metavar="N", help="index of the task in its split (default: 0)"
+    )
+    envs.add_argument(
+        "--row", action="store_true", help="show a row of the data sets that the environment reads, instead of a task"
     )
 
     player = commands.add_parser(
         "play",
-        help="answer a task in the terminal, as often as you like, and see how close you are to the best",
-        description="Answer a task in the terminal. Each response is scored, and all of your answers are compared with "
-        "the exact front where it is known.",
+        help="answer a task in the terminal and see how close you are to the best answers",
+        description="Answer a task in the terminal, as often as you like. Each response is scored, and all of your "
+        "answers are compared with the exact front if it is known.",
     )
     player.add_argument("id", help=env_help)
-    player.add_argument("--seed", type=at_least(0), metavar="N", help="which task; a random one if left out")
-    player.add_argument("--num-answers", type=at_least(1), metavar="M", help="answers per response, default 1")
+    player.add_argument(
+        "--seed", type=at_least(0), metavar="N", help="seed that chooses the task (default: a random task)"
+    )
+    player.add_argument("--num-answers", type=at_least(1), metavar="M", help="answers per response (default: 1)")
 
     checker = commands.add_parser(
         "check",
-        help="check an environment, or reward functions: signs, duplicates, attacks, determinism",
-        description="Score good answers, empty ones and attacks, and report what each objective pays for. The exit "
-        "status is 0 if no check failed, 1 if one did, and 2 if nothing could be checked.",
+        help="check the rewards of an environment or of functions: signs, duplicates, attacks, determinism",
+        description="Score good answers, empty answers and attacks, and report what each objective pays for. The exit "
+        "status is 0 if no check failed, 1 if a check failed, and 2 if nothing could be checked.",
     )
-    checker.add_argument("id", help=f"{env_help}; with --prompts reward functions, as MODULE:NAME or FILE.py:A,B")
+    checker.add_argument("id", help=f"{env_help}; with --prompts, reward functions as MODULE:NAME or FILE.py:A,B")
     checker.add_argument("--prompts", metavar="FILE", help="JSON Lines with one prompt and answer per line")
-    checker.add_argument("--columns", metavar="NAME=FIELD,…", help="fields of the file with other names")
     checker.add_argument(
-        "--range", type=json_list, metavar="LOW,HIGH", help="lowest and highest score of the functions (default: 0,1)"
+        "--columns", metavar="NAME=FIELD,…", help="fields of the file with other names, as prompt=question"
     )
     checker.add_argument(
-        "--instances", type=at_least(1), metavar="N", help="number of prompts to check (default: 8, or 64 of a file)"
+        "--range", type=json_list, metavar="LOW,HIGH", help="range of the rewards of the functions (default: 0,1)"
+    )
+    checker.add_argument(
+        "--num-tasks", type=at_least(1), metavar="N", help="tasks to check (default: 8, or 64 prompts of a file)"
     )
 
     new = commands.add_parser(
         "new",
-        help="write an environment to start from: a .py file that passes vpo check",
-        description="Write a small environment of your own, which vpo check accepts and vpo train can train on.",
+        help="write a small environment of your own to start from",
+        description="Write a .py file with a small environment of your own. It passes vpo check, and vpo train can "
+        "train on it.",
     )
-    new.add_argument("file", type=Path, help="such as my_task.py, whose environment is own/MyTask-v0")
+    new.add_argument("file", type=Path, help="file to write, such as my_task.py, whose environment is own/MyTask-v0")
     new.add_argument(
         "--turns", action="store_true", help="write an environment that replies in the middle of a response"
     )
@@ -245,13 +254,13 @@ def check(arguments: argparse.Namespace) -> None:
     if arguments.prompts is None:
         if arguments.range is not None:
             raise ValueError("--range needs --prompts, which has reward functions checked: an environment's is [0, 1]")
-        env, instances = make_text_env(arguments.id, **arguments.env_kwargs), arguments.instances or 8
-        _report(f"{arguments.id}, {counted(instances, 'task')} of split {env.split}", EnvSubject(env, instances))
+        env, num_tasks = make_text_env(arguments.id, **arguments.env_kwargs), arguments.num_tasks or 8
+        _report(f"{arguments.id}, {counted(num_tasks, 'task')} of split {env.split}", EnvSubject(env, num_tasks))
         return
     if arguments.env_kwargs:
         raise ValueError("--env-kwargs needs an environment, and --prompts reward functions: leave one of them out")
     bounds = read_range(arguments.range or [0, 1], "--range")
-    prompts = read_rows(arguments.prompts, columns(arguments.columns))[: arguments.instances or 64]
+    prompts = read_rows(arguments.prompts, columns(arguments.columns))[: arguments.num_tasks or 64]
     rewards = FunctionRewards(load_functions(arguments.id), prompts, bounds)
     said = (
         f"prompts for several answers say: {rewards.goals}\na goal is the first line of its function's docstring; "
@@ -273,7 +282,7 @@ def _report(title: str, subject: Subject, said: str = "") -> None:
     print(title)
     if rows:
         table: list[Sequence[str]] = [
-            ("objective", "lowest", "highest", "good answers", "to other prompts", "worth nothing")
+            ("objective", "lowest", "highest", "good answers", "to other prompts", "non-answers")
         ]
         for row in rows:
             numbers = ["–" if math.isnan(number) else f"{number:.2f}" for number in row[1:]]

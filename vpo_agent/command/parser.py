@@ -19,6 +19,10 @@ from vpo_agent.runs.continuing import when_stopped
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 
 
+RENAMED = {"--instances": "--num-tasks"}
+"""Options of earlier versions by their names there, with the names that they have now."""
+
+
 class Failed(Exception):
     """A command found something wrong with what it was given to check; the exit status is 1."""
 
@@ -65,6 +69,8 @@ class Parser(argparse.ArgumentParser):
         options = [text for action in self._actions for text in action.option_strings]
         if option == "--preset" and "--env-kwargs" in options:
             return """a preset is an argument of the environment: --env-kwargs '{"preset": "compact"}'"""
+        if RENAMED.get(option) in options:
+            return f"its name is {RENAMED[option]} now"
         return did_you_mean(option, options).strip() or "see --help for all of them"
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

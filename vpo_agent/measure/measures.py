@@ -215,9 +215,9 @@ def _statuses(pool: Pool) -> Iterator[Measure]:
     yield Measure("answers unreadable", ANSWER, "lower", "share that is missing or unparsable", unreadable)
     repeated = (status == Status.DUPLICATE).mean(axis=1)
     yield Measure("answers repeated", ANSWER, "lower", "share that repeats an answer of the same rollout", repeated)
-    worthless = ((status == Status.OK) & (answers == 0).all(axis=2)).mean(axis=1)
+    unrewarded = ((status == Status.OK) & (answers == 0).all(axis=2)).mean(axis=1)
     meaning = "share that is readable and new, yet earns nothing"
-    yield Measure("answers worth zero", ANSWER, "lower", meaning, worthless, headline=False)
+    yield Measure("answers with zero reward", ANSWER, "lower", meaning, unrewarded, headline=False)
     for name, code, meaning in (
         ("answers timed out", Status.TIMED_OUT, "share that exceeded the scorer's time limit"),
         ("answers without a score", Status.INVALID, "share whose scorer failed; counted as zero"),

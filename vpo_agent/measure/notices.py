@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from vpo_agent.config import env_options
 from vpo_agent.estimators.choices import MOST_ANSWERS_OF_A_SEARCH
 from vpo_agent.measure.pool import ROUNDING, Floats, Pool
-from vpo_agent.measure.summary import Summary, worth_of_answers, worth_of_fronts
+from vpo_agent.measure.summary import Summary, gains_of_answers, gains_of_fronts
 from vpo_envs import Status, VectorTextEnv
 from vpo_envs.core import AnyEnv
 from vpo_envs.registration import env_type, registering_module
@@ -23,21 +23,24 @@ from vpo_envs.text import readable
 MOSTLY = 0.5
 SHOWN_CHARACTERS, SHOWN_NAMES = 300, 4
 ALIKE = 0.9
-"""Share of prompts whose responses all earn the same from which that is said."""
+"""Share of prompts whose responses all earn the same, from which a notice says so."""
 FEW = 20
 """Fewer answers do not show that a reward is a copy."""
 RARE, REACHED = 0.2, 0.3
-"""Shares of prompts that one answer passes at most, and many at least, where right answers are rare but in reach."""
+"""Right answers are rare but in reach if one answer passes for at most the first share of the prompts, and one of k
+answers for at least the second."""
 LITTLE, MUCH = 0.02, 0.1
-"""Shares of the utility that are too little to train for, and much to gain."""
+"""Shares of the utility of the exact fronts: less than the first is not worth training for, the second is much to
+gain."""
 CONFLICT = 1.1
-"""Worth of the vector on exact fronts from which the scalar reward gives up answers that some weightings need."""
+"""Gain from the vector on exact fronts, from which the scalar reward gives up answers that some weightings need."""
 
 
 def notices(pool: Pool) -> list[str]:
     """Return what a reader must know of a pool, a sentence each.
 
-    That is: answers without a score, no answer that earns anything, answers that cannot be read, rewards out of range.
+    The notices are about answers without a score, about pools in which no answer earns anything, about answers that
+    cannot be read, and about rewards out of range.
     """
     sentences = []
     failed = pool.status == Status.INVALID
@@ -55,22 +58,22 @@ def prospects(summary: Summary) -> list[str]:
     if not pool.active_rewards().any():
         return []
     sentences = [alike] if (alike := _alike(pool)) else []
-    reached, fronts = _reached(summary), worth_of_fronts(pool)
-    conflict = fronts is not None and fronts.vector_worth >= CONFLICT
+    reached, fronts = _reached(summary), gains_of_fronts(pool)
+    conflict = fronts is not None and fronts.vector_gain >= CONFLICT
     if not reached and summary.k >= FEW and (rare := _rare(summary, conflict)):
         return [*sentences, rare]
     if fronts is None and summary.k < FEW:
         return sentences
-    worth, owner = (worth_of_answers(pool), "of these answers") if fronts is None else (fronts, "of the exact fronts")
-    if worth.set_worth < 1 + LITTLE:
+    gains, owner = (gains_of_answers(pool), "of these answers") if fronts is None else (fronts, "of the exact fronts")
+    if gains.set_gain < 1 + LITTLE:
         sentences.append(
-            f"one answer serves all weightings: the best three {owner} are worth {worth.set_worth:.2f} times the best "
-            "one, so a vector gains nothing over --method grpo, or max_at_k where the best of many answers counts"
+            f"one answer serves all weightings: the best three {owner} score {gains.set_gain:.2f} times as much as the "
+            "best one, so a vector gains nothing over --method grpo, or max_at_k where the best of many answers counts"
         )
-    elif worth.vector_worth < 1 + LITTLE:
+    elif gains.vector_gain < 1 + LITTLE:
         sentences.append(
-            f"a vector gains nothing: three {owner} with the best scalar reward are worth as much as any three, "
-            "so --method max_at_k or set_rl may do as well"
+            f"a vector gains nothing: three {owner} with the best scalar reward score as much as any three, "
+            "so --method max_at_k or set_rl may be enough"
         )
     return [*sentences, reached] if reached else sentences
 
@@ -101,15 +104,15 @@ def _reached(summary: Summary) -> str:
     highest, response = float(fronts.mean()), float(summary.ranked.rollouts.mean())
     if response > (1 - LITTLE) * highest:
         return (
-            f"one response is worth {response:.3f} of the {highest:.3f} of the exact fronts, so training has next to "
+            f"one response scores {response:.3f}, and the exact fronts allow {highest:.3f}, so training has next to "
             "nothing to gain: choose harder tasks"
         )
     together = _utility(summary)
     if k < FEW or together <= (1 - LITTLE) * highest:
         return ""
     return (
-        f"{k} answers of the model together are worth {together:.3f} of {highest:.3f}, so a search over as many has "
-        "nothing to gain from training, and fewer answers have: train for them, such as --search-budget 3"
+        f"{k} answers of the model together score {together:.3f}, and the exact fronts allow {highest:.3f}, so a "
+        f"search over {k} answers has nothing to gain from training; train for fewer answers, such as --search-budget 3"
     )
 
 
@@ -121,7 +124,7 @@ def _rare(summary: Summary, conflict: bool) -> str:
     k = summary.k
     once, often = _pass_rate(summary, 1), _pass_rate(summary, k)
     if once <= RARE:
-        passing = f"one answer passes for {once:.0%} of the prompts, one of {k} for {often:.0%}"
+        passing = f"one answer passes for {once:.0%} of the prompts, one of {k} answers for {often:.0%}"
         if often < REACHED:
             hint = "" if k >= MOST_ANSWERS_OF_A_SEARCH else f"; look with --k {MOST_ANSWERS_OF_A_SEARCH} first"
             return f"right answers are hardly in reach: {passing}: {_way_out(summary.pool)}{hint}"
@@ -130,8 +133,8 @@ def _rare(summary: Summary, conflict: bool) -> str:
         assert summary.ranked.fronts is not None  # without fronts no conflict is known
         highest = float(summary.ranked.fronts.mean())
         finding = (
-            f"objectives conflict, and answers for some are rare: {k} answers together are worth "
-            f"{_utility(summary):.3f} of {highest:.3f}"
+            f"objectives conflict, and answers for some objectives are rare: {k} answers together score "
+            f"{_utility(summary):.3f}, and the exact fronts allow {highest:.3f}"
         )
     else:
         return ""
@@ -146,7 +149,7 @@ def _utility(summary: Summary) -> float:
 
 
 def _falls_short(summary: Summary) -> bool:
-    """Return whether all answers together are worth much less than the exact fronts."""
+    """Return whether all answers together score much less than the exact fronts allow."""
     fronts = summary.ranked.fronts
     return fronts is not None and _utility(summary) <= (1 - MUCH) * float(fronts.mean())
 
@@ -198,7 +201,7 @@ def about_rewards(pool: Pool, good: Floats | None = None) -> list[str]:
         ]
     copies = [f"{pool.objectives[copy]} of {pool.objectives[original]}" for original, copy in _copies(pool, counts)]
     if copies:
-        lines.append(f"some rewards are copies of others, which so count twice: {_listed(copies)}")
+        lines.append(f"some rewards are copies of others and count twice: {_listed(copies)}")
     return lines
 
 

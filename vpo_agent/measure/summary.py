@@ -1,4 +1,4 @@
-"""A pool measured: its measures, its curves along answers or tokens, and what a set and the vector are worth."""
+"""A pool measured: its measures, its curves along answers or tokens, and the gains from a set and from the vector."""
 
 from __future__ import annotations
 
@@ -107,17 +107,17 @@ def _curve(scores: Floats, most: int, unit: float = 1) -> Curve:
     return Curve(counts * unit, np.stack([best_at_k(scores, count) for count in counts], axis=1))
 
 
-def worth_of_answers(pool: Pool) -> BestSets:
+def gains_of_answers(pool: Pool) -> BestSets:
     """Return the utilities of the best answer and of the best three of a pool, on average over prompts.
 
-    ``set_worth`` and ``vector_worth`` of the result are ratios of these means: what a set and the vector are worth
-    among the answers that this model gives. For a decision about training, the pool is that of the base model.
+    ``set_gain`` and ``vector_gain`` of the result are ratios of these means among the answers that this model gives.
+    For a decision about training, the pool is that of the base.
     """
     return _mean_of_best_sets(pool, list(pool.answers()))
 
 
-def worth_of_fronts(pool: Pool) -> BestSets | None:
-    """Return the same for the exact fronts, the most that training can win; ``None`` if they are unknown."""
+def gains_of_fronts(pool: Pool) -> BestSets | None:
+    """Return these utilities for the exact fronts, which bound what training can gain; ``None`` if they are unknown."""
     return None if pool.fronts is None else _mean_of_best_sets(pool, pool.fronts)
 
 

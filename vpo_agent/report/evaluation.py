@@ -12,7 +12,7 @@ from vpo_agent.measure.measures import MEAN_REWARD
 from vpo_agent.measure.notices import notices, prospects
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import environment_of
-from vpo_agent.measure.summary import Summary, summarise, worth_of_answers, worth_of_fronts
+from vpo_agent.measure.summary import Summary, gains_of_answers, gains_of_fronts, summarise
 from vpo_agent.pages.page import Page, whole_folder
 from vpo_agent.progress import SHORT_S, progress_bar
 from vpo_agent.report.figures import default_pairs, draw_curves, draw_fronts
@@ -50,16 +50,16 @@ def evaluate_pool(
     environment_of(pool, name)
     method = Method(str(pool.source.get("method") or "answers"), (summary,), (pool.source.get("seed"),))
     rows = measure_rows(summary)
-    worths = {"among the answers": worth_of_answers(pool)}
-    worth_on_fronts = worth_of_fronts(pool)
-    if worth_on_fronts is not None:
-        worths["on the exact fronts"] = worth_on_fronts
+    gains = {"among the answers": gains_of_answers(pool)}
+    possible_gains = gains_of_fronts(pool)
+    if possible_gains is not None:
+        gains["on the exact fronts"] = possible_gains
     advice = notices(pool)
     if not pool.source.get("step"):
         # What training can gain is a question before it.
         advice += prospects(summary)
     before = "\n\n".join(["\n".join(standing(method)), *(f"**{line}**" for line in advice), describe(pool)])
-    after = _notes(summary, worths)
+    after = _notes(summary, gains)
     shown = {*headlines([method]), *BRIEF}
     brief = [row for row in rows if row["measure"] in shown or row["meaning"] == MEAN_REWARD]
     bar.update()
@@ -74,7 +74,7 @@ def evaluate_pool(
             page.figure(fronts, "answers and exact fronts")
         # A model can write half a surrogate pair, which UTF-8 cannot encode.
         (folder / "eval.md").write_text(page.markdown(), encoding="utf-8", errors="replace")
-        results = json.dumps(_as_json(summary, rows, worths), indent=2, allow_nan=False)
+        results = json.dumps(_as_json(summary, rows, gains), indent=2, allow_nan=False)
         (folder / MARK).write_text(results + "\n", encoding="utf-8")
     return f"{before}\n\n{measure_table(brief)}\n\n{after}\n"
 
@@ -107,7 +107,7 @@ def _known(count: int | None) -> str:
     return "unknown" if count is None else f"{count:,}"
 
 
-def _as_json(summary: Summary, rows: Sequence[Mapping[str, Any]], worths: Mapping[str, BestSets]) -> dict[str, Any]:
+def _as_json(summary: Summary, rows: Sequence[Mapping[str, Any]], gains: Mapping[str, BestSets]) -> dict[str, Any]:
     """Return everything that the tables and curves show, as plain JSON values."""
     pool = summary.pool
     n, rollouts, m, _ = pool.rewards.shape
@@ -121,7 +121,7 @@ def _as_json(summary: Summary, rows: Sequence[Mapping[str, Any]], worths: Mappin
         "k": summary.k,
         "passes": summary.threshold or None,
         **summary.ceilings(),
-        "worths": {owner: {"set": worth.set_worth, "vector": worth.vector_worth} for owner, worth in worths.items()},
+        "gains": {owner: {"set": best.set_gain, "vector": best.vector_gain} for owner, best in gains.items()},
         "measures": list(rows),
         "curves": {
             name: {"k": curve.ks.tolist(), **over_prompts(curve.values, pool.tasks).as_json()}
@@ -130,14 +130,14 @@ def _as_json(summary: Summary, rows: Sequence[Mapping[str, Any]], worths: Mappin
     }
 
 
-def _notes(summary: Summary, worths: Mapping[str, BestSets]) -> str:
-    ratios = [f"{worth.set_worth:.2f} and {worth.vector_worth:.2f} {owner}" for owner, worth in worths.items()]
-    about_worth = (
-        "Worth of a set (best three / best answer) and of the vector (best three / best three within "
-        f"{NEARLY} of the best scalar reward): {'; '.join(ratios)}."
+def _notes(summary: Summary, gains: Mapping[str, BestSets]) -> str:
+    ratios = [f"{best.set_gain:.2f} and {best.vector_gain:.2f} {owner}" for owner, best in gains.items()]
+    about_gains = (
+        "Gain from a set (best three answers / best answer) and from the vector (best three answers / best three "
+        f"within {NEARLY} of the best scalar reward): {'; '.join(ratios)}."
     )
     passes = f"An answer passes with {summary.threshold}."
     if not summary.threshold:
         passes = "There is no pass@k: no exact front is known, and no --threshold was given."
     best = best_on_fronts(summary.ceilings())
-    return f"{about_worth}\n\n{best} {passes}" if best else f"{about_worth}\n\n{passes}"
+    return f"{about_gains}\n\n{best} {passes}" if best else f"{about_gains}\n\n{passes}"

@@ -186,11 +186,11 @@ def _table(vectors: Mapping[str, Floats], fronts: Mapping[str, Floats]) -> str:
     attained = [coverage(fronts[task], points) for task, points in vectors.items()]
     rows.append(_row("coverage", attained, "share of the front of all agents' trials that these attain"))
     best = BestSets(*np.mean([best_sets(points) for points in vectors.values()], axis=0).tolist())
-    worth = (
-        f"Worth of a set (best three trials / best one): {best.set_worth:.2f}; of the vector (best three / best three "
-        f"by the mean reward): {best.vector_worth:.2f}."
+    gains = (
+        f"Gain from a set (best three trials / best trial): {best.set_gain:.2f}; from the vector (best three trials / "
+        f"best three by the mean reward): {best.vector_gain:.2f}."
     )
-    return markdown_table(["measure", "tasks", "mean", "95 % interval", "meaning"], rows, "lrrrl") + f"\n\n{worth}"
+    return markdown_table(["measure", "tasks", "mean", "95 % interval", "meaning"], rows, "lrrrl") + f"\n\n{gains}"
 
 
 def _ranked(points: Floats) -> Floats:

@@ -66,7 +66,7 @@ def change_table(rows: Sequence[Mapping[str, Any]]) -> str:
         body.append([named(row), row["unit"], number(row["before"]), number(row["after"]), *change])
     table = markdown_table(["measure", "unit", "before", "after", "difference", "95 % interval"], body, "llrrrr")
     return (
-        "Start with the first three rows. Expected utility: what the answers of one response are worth together when "
+        "Start with the first three rows. Expected utility: what the answers of one response score together when "
         "the weighting of the objectives is unknown. "
         f"{best.capitalize()}: the best scalar reward among {counted(int(best.removeprefix('best@')), 'answer')}. "
         "Diversity: how far apart their reward vectors are."

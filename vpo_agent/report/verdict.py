@@ -57,7 +57,7 @@ def standing(method: Method) -> list[str]:
         values = method.values(name)
         of_front = ""
         if front is not None and name.startswith("utility"):
-            of_front = f" of the {_short(float(front.mean()))} that the exact front is worth"
+            of_front = f" of the {_short(float(front.mean()))} that the exact front allows"
         sentences.append(f"{_heading(name)}: {_with_interval(method.band(values))}{of_front}.")
     return sentences
 

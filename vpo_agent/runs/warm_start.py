@@ -190,7 +190,7 @@ class WarmStartTraining(Training):
         means = {measure.name: float(measure.values.mean()) for measure in measures(pool)}
         row = {
             "readable": 1 - means["answers unreadable"],
-            "worth zero": means["answers worth zero"],
+            "zero reward": means["answers with zero reward"],
             "expected utility": means["expected utility"],
             "pool utility": means["pool utility"],
         }

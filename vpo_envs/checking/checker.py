@@ -40,7 +40,7 @@ class CheckReport(NamedTuple):
         return "\n".join([*lines, *(f"  skip  {name}" for name in self.skipped)])
 
 
-def check_vector_env(env: gym.Env[Any, Any], instances: int = 8) -> CheckReport:
+def check_vector_env(env: gym.Env[Any, Any], num_tasks: int = 8) -> CheckReport:
     """Check that a text environment keeps the contract of :class:`~vpo_envs.core.VectorTextEnv`.
 
     The checks sample, so passing them is no proof. A front counts as incomplete if an answer beats it among
@@ -50,14 +50,14 @@ def check_vector_env(env: gym.Env[Any, Any], instances: int = 8) -> CheckReport:
 
     Args:
         env: The environment, wrapped or not. Its current episode is lost.
-        instances: Number of tasks to check, at least 1.
+        num_tasks: Number of tasks to check, at least 1.
 
     Raises:
         TypeError: Not a text environment.
-        ValueError: ``instances`` below 1.
+        ValueError: ``num_tasks`` below 1.
         CheckFailed: A part of the contract is broken.
     """
-    subject = EnvSubject(checked_text_env("check_vector_env", env, instances), instances)
+    subject = EnvSubject(checked_text_env("check_vector_env", env, num_tasks), num_tasks)
     name = env.spec.id if env.spec is not None else type(subject.env).__name__
     passed, skipped = [], []
     for check, verdict, detail in run_checks(subject, [check for check in CHECKS if check.contract]):
@@ -72,7 +72,7 @@ def check_vector_env(env: gym.Env[Any, Any], instances: int = 8) -> CheckReport:
 
 def check_each(
     subject: Subject | gym.Env[Any, Any],
-    instances: int = 8,
+    num_tasks: int = 8,
     watched: Callable[[Sequence[Check]], Iterable[Check]] = iter,
 ) -> tuple[list[Finding], list[Row]]:
     """Check an environment or reward functions, and go on after a failure unless it is the cause of all others.
@@ -83,7 +83,7 @@ def check_each(
         A finding for each check, and a row for each objective; no row if nothing can be scored.
     """
     if not isinstance(subject, Subject):
-        subject = EnvSubject(checked_text_env("vpo check", subject, instances), instances)
+        subject = EnvSubject(checked_text_env("vpo check", subject, num_tasks), num_tasks)
     findings = list(run_checks(subject, watched(CHECKS)))
     stopped = findings[-1].check == OTHERS
     return findings, [] if stopped else subject.table()

@@ -34,14 +34,15 @@ from vpo_envs.core import SPLITS, Status, Task, UnknownFront
 from vpo_envs.text import Call, answer_tags, bare_answer, calls_of, format_answers, readable, split_answers
 
 TOLERANCE = 1e-6
-SPLIT_INSTANCES = 32
-"""Instances of each split that are compared with those of the others."""
+SPLIT_TASKS = 32
+"""Tasks of each split that are compared with those of the others."""
 RIVALS = 32
-"""Answers of each kind per instance that are compared with its front."""
+"""Answers of each kind per task that are compared with its front."""
 GRID_OUTCOMES = 64
 """Outcomes of each fact grid on which objectives are compared."""
 MODEL_NOISE = 1e-3
-"""Difference between the scores of two processes that is no fault: a reward model rounds otherwise in other batches."""
+"""Largest difference between the scores of two processes that is no fault: a reward model rounds differently in other
+batches."""
 SIGNIFICANT = 3.0
 """Standard errors by which own answers must score less than others before a sign counts as inverted."""
 NEARLY = 0.9
@@ -51,7 +52,8 @@ OFTEN = 0.5
 LIFTED = 0.25
 """Share of the poor answers that one override attack must lift to fail."""
 FEW = 3
-"""An answer in its prompt is given away if at most this many parts of the prompt, of its length, could be answers."""
+"""An answer that stands in its prompt is given away if at most this many parts of the prompt with its length could be
+answers."""
 LONG = 20
 """Characters from which an answer in its prompt is there on purpose."""
 SHORT = 5
@@ -108,7 +110,7 @@ def _splits_are_disjoint(subject: EnvSubject) -> None:
     for split in SPLITS:
         twin = copy.copy(subject.env)
         twin.split = split
-        for index in range(SPLIT_INSTANCES):
+        for index in range(SPLIT_TASKS):
             other = seen.setdefault(twin.task(index).canonical, split)
             expect(other == split, f"task({index}) of split {split} is also in split {other}")
 
@@ -116,7 +118,7 @@ def _splits_are_disjoint(subject: EnvSubject) -> None:
 def _prompts(subject: EnvSubject) -> None:
     env = subject.env
     asked: dict[str, tuple[int, str]] = {}
-    for index, task in enumerate([*subject.tasks, env.task(subject.instances)]):
+    for index, task in enumerate([*subject.tasks, env.task(subject.num_tasks)]):
         for m in sorted({1, 2, 3, 5, env.num_answers}):
             prompt = env.prompt(task, m)
             name = f"the prompt of task({index}) for {counted(m, 'answer')}"
@@ -220,7 +222,7 @@ def _duplicates(subject: EnvSubject) -> None:
 
 def _episodes(subject: EnvSubject) -> None:
     env = subject.env
-    for index in range(subject.instances):
+    for index in range(subject.num_tasks):
         observation, info = env.reset(options={"index": index})
         task, m = env.current_task, env.num_answers
         expect(observation in env.observation_space, f"the prompt of task({index}) is not in observation_space")
@@ -457,7 +459,7 @@ def _constant(subject: Subject) -> str:
     if never and not isinstance(subject, EnvSubject) and not subject.errors:
         raise CheckFailed(f"None for each of {len(subject.all())} answers, a forgotten return? {', '.join(never)}")
     if dead or never:
-        raise Doubtful(f"no answer that was tried tells: {', '.join([*dead, *never])}")
+        raise Doubtful(f"no answer that was tried shows a difference: {', '.join([*dead, *never])}")
     return f"each varies over {len(subject.all())} answers"
 
 
@@ -501,7 +503,7 @@ def _oracle(subject: Subject) -> str:
     oracle = float(np.mean([best for best, _ in known]))
     floor = float(np.mean([subject.scalar(case, subject.nothing[case]).max() for _, case in known]))
     exact = all(subject.cases[case].optimum is not None for _, case in known)
-    detail = f"{'exact fronts' if exact else 'good answers'} earn {oracle:.2f}, answers worth nothing {floor:.2f}"
+    detail = f"{'exact fronts' if exact else 'good answers'} earn {oracle:.2f}, non-answers {floor:.2f}"
     expect(floor < oracle - 1e-9, detail)
     if floor > 0.5 * oracle:
         raise Doubtful(detail)
@@ -527,7 +529,7 @@ class Check(NamedTuple):
 CHECKS = (
     Check("objectives, tasks, weights and spaces", _statements, of_functions=False, cause=True),
     Check("tasks are frozen data, stay the same, and survive JSON", _tasks_are_data, of_functions=False, cause=True),
-    Check("splits share no instance", _splits_are_disjoint, of_functions=False),
+    Check("splits share no task", _splits_are_disjoint, of_functions=False),
     Check("prompts name the wanted tags and tell tasks apart", _prompts, of_functions=False),
     Check("fronts are complete and their answers reach their vectors", _front, of_functions=False),
     Check("demonstrations can be read and score", _demonstrations, of_functions=False),

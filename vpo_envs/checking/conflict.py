@@ -1,4 +1,4 @@
-"""How far the objectives of an environment conflict, on sampled instances."""
+"""How far the objectives of an environment conflict, on sampled tasks."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from vpo_envs.pareto import NEARLY, BestSets, best_sets, needs_a_set, non_domina
 from vpo_envs.text import format_answers
 
 DEMONSTRATIONS = 16
-"""Answers per instance if the front is unknown."""
+"""Answers per task if the front is unknown."""
 
 
 class ConflictReport(NamedTuple):
-    """The shape of the fronts, on average over the sampled instances."""
+    """The shape of the fronts, on average over the sampled tasks."""
 
     objectives: tuple[str, ...]
-    instances: int
+    num_tasks: int
     exact: bool
     """Whether the points are exact fronts; otherwise they are the best of some demonstrations."""
     correlation: NDArray[np.float64]
     """Correlation of the objectives over the points of a front, (d, d), after subtracting each front's mean; NaN if an
     objective does not vary. Below 0, what helps one objective hurts the other."""
     points: float
-    """Number of points of the front."""
+    """Mean number of points of a front."""
     all_ones: float
-    """Share of the instances where one answer scores 1 on every objective."""
+    """Share of the tasks where one answer scores 1 on every objective."""
     best_single: float
     """Expected utility of the best single answer, E_w[w·r] with w uniform on the simplex of active objectives."""
     best_set: float
@@ -40,22 +40,22 @@ class ConflictReport(NamedTuple):
     whole_front: float
     """Expected utility of the whole front."""
     needs_a_set: float
-    """Share of the instances that :func:`~vpo_envs.pareto.needs_a_set` certifies."""
+    """Share of the tasks that :func:`~vpo_envs.pareto.needs_a_set` certifies."""
 
     @property
-    def gain(self) -> float:
-        """Gain in expected utility of a set of three over a single answer."""
+    def difference(self) -> float:
+        """Expected utility of the best set of three less that of the best single answer."""
         return self.best_set - self.best_single
 
     @property
-    def set_worth(self) -> float:
-        """Worth of a set, see :func:`vpo_envs.pareto.worths`; a ratio of means over the instances."""
-        return self.best.set_worth
+    def set_gain(self) -> float:
+        """Gain from a set, see :func:`vpo_envs.pareto.gains`; a ratio of means over the tasks."""
+        return self.best.set_gain
 
     @property
-    def vector_worth(self) -> float:
-        """Worth of the vector, a ratio of means as well."""
-        return self.best.vector_worth
+    def vector_gain(self) -> float:
+        """Gain from the vector; a ratio of means over the tasks."""
+        return self.best.vector_gain
 
     @property
     def best(self) -> BestSets:
@@ -65,14 +65,15 @@ class ConflictReport(NamedTuple):
     @property
     def headline(self) -> str:
         """The report without the correlations."""
-        kind = "exact fronts" if self.exact else "best demonstrations (the exact front is unknown)"
+        kind = "exact fronts" if self.exact else "fronts of demonstrations, since exact ones are unknown,"
         return (
-            f"{counted(self.instances, 'instance')}, {kind}: {self.points:.1f} points, "
-            f"{self.all_ones:.0%} with an answer for all\n"
-            f"expected utility: best answer {self.best_single:.3f}, best three {self.best_set:.3f} "
-            f"(+{self.gain:.3f}), all {self.whole_front:.3f}; a set is needed in {self.needs_a_set:.0%}\n"
-            f"worth of a set {self.set_worth:.2f}: best three / best answer\n"
-            f"worth of the vector {self.vector_worth:.2f}: best three / best three within {NEARLY} of the best "
+            f"{counted(self.num_tasks, 'task')}; {kind} have {self.points:.1f} points on average; "
+            f"{self.all_ones:.0%} of the tasks have an answer that earns 1 on every objective\n"
+            f"expected utility: best answer {self.best_single:.3f}, best three answers {self.best_set:.3f} "
+            f"(+{self.difference:.3f}), whole front {self.whole_front:.3f}; "
+            f"{self.needs_a_set:.0%} of the tasks need a set\n"
+            f"gain from a set {self.set_gain:.2f}: best three answers / best answer\n"
+            f"gain from the vector {self.vector_gain:.2f}: best three answers / best three within {NEARLY} of the best "
             "scalar reward"
         )
 
@@ -84,23 +85,23 @@ class ConflictReport(NamedTuple):
         return "\n".join(lines)
 
 
-def objective_conflict(env: gym.Env[Any, Any], instances: int = 32) -> ConflictReport:
-    """Measure how far the objectives conflict on the first ``instances`` tasks of the environment's split.
+def objective_conflict(env: gym.Env[Any, Any], num_tasks: int = 32) -> ConflictReport:
+    """Measure how far the objectives conflict on the first ``num_tasks`` tasks of the environment's split.
 
     Args:
         env: A text environment, or wrappers around one.
-        instances: How many tasks.
+        num_tasks: Number of tasks.
 
     Raises:
         TypeError: Not a text environment.
-        ValueError: ``instances`` below 1.
+        ValueError: ``num_tasks`` below 1.
         UnknownFront: The environment has neither exact fronts nor demonstrations.
     """
-    text_env = checked_text_env("objective_conflict", env, instances)
+    text_env = checked_text_env("objective_conflict", env, num_tasks)
     exact = True
     shapes: list[tuple[float, ...]] = []
     deviations: list[NDArray[np.float64]] = []
-    for index in range(instances):
+    for index in range(num_tasks):
         task = text_env.task(index)
         try:
             vectors = np.array([point.vector for point in text_env.front(task)], dtype=np.float64)
@@ -116,16 +117,16 @@ def objective_conflict(env: gym.Env[Any, Any], instances: int = 32) -> ConflictR
         deviations.append(np.where(active, vectors - vectors.mean(axis=0), np.nan))
     correlation = _correlation(np.concatenate(deviations))
     means = np.array(shapes, dtype=np.float64).mean(axis=0).tolist()
-    return ConflictReport(text_env.objective_names, instances, exact, correlation, *means)
+    return ConflictReport(text_env.objective_names, num_tasks, exact, correlation, *means)
 
 
-def checked_text_env(caller: str, env: gym.Env[Any, Any], instances: int) -> AnyEnv:
+def checked_text_env(caller: str, env: gym.Env[Any, Any], num_tasks: int) -> AnyEnv:
     """Return the text environment inside wrappers, after checking the arguments of ``caller``."""
     text_env = env.unwrapped
     if not isinstance(text_env, VectorTextEnv):
         raise TypeError(f"{caller} needs a text environment, got {type(text_env).__name__}")
-    if instances < 1:
-        raise ValueError(f"instances must be at least 1, got {instances}")
+    if num_tasks < 1:
+        raise ValueError(f"num_tasks must be at least 1, got {num_tasks}")
     return text_env
 
 

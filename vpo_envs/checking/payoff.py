@@ -1,4 +1,4 @@
-"""Whether several answers can be worth more than one: what VPO can gain over training for a single reward."""
+"""Whether several answers can score more than one: what VPO can gain over training for a single reward."""
 
 from __future__ import annotations
 
@@ -13,47 +13,48 @@ from vpo_envs.core import UnknownFront
 from vpo_envs.pareto import BestSets, best_sets
 
 LITTLE = 0.02
-"""Gain of a set over one answer up to which it is not worth having."""
+"""Relative gain from a set over one answer up to which a set does not pay."""
 
 
 class Payoff(NamedTuple):
-    """What the best three answers to a prompt are worth, on average over prompts."""
+    """What the best three answers to a prompt gain over the best one, on average over prompts."""
 
     best: BestSets
     basis: str
-    """The answers that this is known from, in words."""
+    """The answers that the gains are computed from, in words."""
 
     def __str__(self) -> str:
-        set_worth, vector_worth = self.best.set_worth, self.best.vector_worth
-        measured = f"the best three answers are worth {set_worth:.2f} times the best one, over all weightings"
-        if set_worth < 1 + LITTLE:
-            verdict = f"VPO can hardly pay: {measured}, so one answer serves them all and --method grpo is enough"
-        elif vector_worth < 1 + LITTLE:
+        set_gain, vector_gain = self.best.set_gain, self.best.vector_gain
+        measured = f"the best three answers score {set_gain:.2f} times as much as the best one, over all weightings"
+        if set_gain < 1 + LITTLE:
+            verdict = f"VPO can hardly pay: {measured}, so one answer serves all weightings and --method grpo is enough"
+        elif vector_gain < 1 + LITTLE:
             verdict = (
                 f"a set pays, the vector hardly: {measured}, and as much as the best three by the scalar reward, so "
-                "--method max_at_k may do as well"
+                "--method max_at_k may be enough"
             )
         else:
-            verdict = f"VPO can pay: {measured}, and {vector_worth:.2f} times the best three by the scalar reward"
+            verdict = f"VPO can pay: {measured}, and {vector_gain:.2f} times the best three by the scalar reward"
         return f"{verdict} ({self.basis})"
 
 
 def payoff(subject: Subject) -> Payoff | str:
-    """Return what a set of answers is worth to the prompts that are checked, or why it cannot be known.
+    """Return what a set of answers gains on the prompts that are checked, or why that is unknown.
 
-    It is known from the exact fronts of an environment or its demonstrations. For reward functions it is measured on
-    the answers that the checks have tried: the good ones of each row, changed ones, and good answers to other prompts.
+    It follows from the exact fronts of an environment, or from its demonstrations. For reward functions it is measured
+    on the answers that the checks have tried: the good answers of each row, changed answers, and good answers to other
+    prompts.
     """
     if isinstance(subject, EnvSubject):
         try:
-            report = objective_conflict(subject.env, subject.instances)
+            report = objective_conflict(subject.env, subject.num_tasks)
         except UnknownFront:
             return (
                 "whether VPO can pay is unknown: the environment has neither exact fronts nor demonstrations; the "
                 "answers of a model show it: vpo eval MODEL"
             )
         kind = "exact fronts" if report.exact else "the best demonstrations"
-        return Payoff(report.best, f"{kind} of {counted(report.instances, 'task')}")
+        return Payoff(report.best, f"{kind} of {counted(report.num_tasks, 'task')}")
     tried, (low, high) = _tried(subject), subject.bounds
     sums = np.zeros(3)
     for vectors, case in zip(tried, subject.cases, strict=True):

@@ -143,7 +143,7 @@ class Subject(ABC):
 
     @cached_property
     def nothing(self) -> list[Floats]:
-        """Scores of answers that are worth nothing, as answers and as whole responses."""
+        """Scores of non-answers, as answers and as whole responses."""
         kinds = self.each(lambda case: NOTHING), self.each(lambda case: NOTHING, raw=True)
         return [np.concatenate(pair) for pair in zip(*kinds, strict=True)]
 
@@ -209,9 +209,9 @@ class Subject(ABC):
 class EnvSubject(Subject):
     """A text environment on its first tasks."""
 
-    def __init__(self, env: AnyEnv, instances: int) -> None:
+    def __init__(self, env: AnyEnv, num_tasks: int) -> None:
         super().__init__()
-        self.env, self.instances, self.names = env, instances, env.objective_names
+        self.env, self.num_tasks, self.names = env, num_tasks, env.objective_names
 
     @property
     def in_batches(self) -> bool:
@@ -220,8 +220,8 @@ class EnvSubject(Subject):
 
     @cached_property
     def tasks(self) -> list[Any]:
-        """The first instances of the environment's split."""
-        return [self.env.task(index) for index in range(self.instances)]
+        """The first tasks of the environment's split."""
+        return [self.env.task(index) for index in range(self.num_tasks)]
 
     @cached_property
     def cases(self) -> list[Case]:  # type: ignore[override]  # it is made when it is needed
@@ -326,7 +326,7 @@ class EnvSubject(Subject):
         def again(env: AnyEnv | None = None, step: int = 1) -> Floats:
             return _scores(self.batch(tasks[::step], responses[::step], 2, env))[::step]
 
-        self.env.reset(options={"index": self.instances})
+        self.env.reset(options={"index": self.num_tasks})
         first = again()
         if not (first[:, len(self.names)] == Status.OK).any():
             return
@@ -349,17 +349,17 @@ class EnvSubject(Subject):
         tasks, responses = self.trials
         observed = None
         for made_of in (*([] if self.env.spec is None else [self.env.spec.to_json()]), self.env):
-            observed = observed or self.call_elsewhere(_observe, made_of, self.instances, tasks, responses)
+            observed = observed or self.call_elsewhere(_observe, made_of, self.num_tasks, tasks, responses)
         if observed is None:
             return first
         facts, scores = observed
-        for (name, here), (other, there) in zip(_facts(self.env, self.instances), facts, strict=False):
+        for (name, here), (other, there) in zip(_facts(self.env, self.num_tasks), facts, strict=False):
             expect((name, here) == (other, there), f"{name}: {there!r:.80} {ELSEWHERE}, {here!r:.80} in this one")
         return np.asarray(scores)
 
 
 def _observe(
-    made_of: AnyEnv | str, instances: int, tasks: Sequence[Any], responses: Sequence[str]
+    made_of: AnyEnv | str, num_tasks: int, tasks: Sequence[Any], responses: Sequence[str]
 ) -> tuple[list[tuple[str, str]], Floats]:
     """Return the facts about an environment, given by itself or by its spec, and the scores of responses."""
     try:
@@ -367,7 +367,7 @@ def _observe(
     except Exception as error:  # a class of a notebook or script is not found there
         raise NotElsewhere(told(error)) from None
     assert isinstance(env, VectorTextEnv)
-    return _facts(env, instances), _scores(env.score_batch(tasks, responses, 2))
+    return _facts(env, num_tasks), _scores(env.score_batch(tasks, responses, 2))
 
 
 def _scores(batch: RewardBatch) -> Floats:
@@ -376,10 +376,10 @@ def _scores(batch: RewardBatch) -> Floats:
     return np.asarray(scores.reshape(len(scores), -1), dtype=np.float64)
 
 
-def _facts(env: AnyEnv, instances: int) -> list[tuple[str, str]]:
+def _facts(env: AnyEnv, num_tasks: int) -> list[tuple[str, str]]:
     """Return what an environment says of its first tasks, each with its name."""
     facts = []
-    for index in range(instances):
+    for index in range(num_tasks):
         task = env.task(index)
         facts.append((f"task({index})", task.model_dump_json()))
         facts += [(f"the prompt of task({index}) for {counted(m, 'answer')}", env.prompt(task, m)) for m in (1, 3)]

@@ -17,7 +17,7 @@ HUGE = tuple(
     piece * (200_000 // len(piece)) for piece in ("a", "a ", "\0", "🙂", "<", "[", "<answer_1>", "1,", '{"a":')
 )
 NOTHING = ("", "I do not know.", "0")
-"""Answers that are worth nothing."""
+"""Non-answers, which should earn nothing."""
 NEUTRAL = "The weather was fine on that day, and many people went for a walk along the river before the evening."
 """Appended to poor answers as a control for the attacks."""
 GUESSES = 32

@@ -1,4 +1,4 @@
-"""What environments raise; the module is light, so that the command line can name them at once."""
+"""Exceptions of environments, in an import-light module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random streams of instances: a namespace for each generator, three splits, and the i-th instance of one."""
+"""Random streams of tasks: a namespace for each generator, three splits, and the i-th task of one."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 
 
 def split_of_content(content: str) -> Split:
-    """Return the split of an instance with this content: half go to train, a quarter each to validation and test.
+    """Return the split of a task with this content: half go to train, a quarter each to validation and test.
 
-    A generator draws until the content falls into its own split, so no two splits share an instance whatever the seeds.
+    A generator draws until the content falls into its own split, so no two splits share a task whatever the seeds.
     """
     return ("train", "train", "validation", "test")[crc32(content.encode()) >> 7 & 3]
 
 
 MAX_STREAM = 2**32
-"""Bound of ``data_seed`` and of an instance's index: larger numbers could share a NumPy seed sequence."""
+"""Bound of ``data_seed`` and of a task's index: larger numbers could share a NumPy seed sequence."""
 
 GENERATORS = ("generate", "draw")
-"""Methods that draw instances; a class with one of its own has random streams of its own."""
+"""Methods that draw tasks; a class with one of its own has random streams of its own."""
 
 _namespaces: dict[int, str] = {}
 """Name and file of the class that each namespace belongs to."""
@@ -37,7 +37,7 @@ _executions: dict[str, object] = {}
 
 
 def stream(namespace: int, split: Split, data_seed: int, index: int) -> np.random.Generator:
-    """Return the random generator of the ``index``-th instance."""
+    """Return the random generator of the ``index``-th task."""
     check_whole("the index of a task", index, 0, MAX_STREAM)
     return np.random.default_rng(np.random.SeedSequence([namespace, SPLITS.index(split), data_seed, index]))
 

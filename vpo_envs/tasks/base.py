@@ -24,7 +24,7 @@ BUILTIN = "builtin"
 MAX_REPEATS = 200
 """Demonstrations that are tried for each one that is wanted, until enough of them differ."""
 MAX_DRAWS = 10_000
-"""Instances that are drawn before the knobs count as impossible."""
+"""Tasks that are drawn before the knobs count as impossible."""
 WHOLE = "whole:"
 
 
@@ -54,7 +54,7 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
     harmless_arguments = VectorTextEnv.harmless_arguments | {"preset", "difficulty", "on_bad_row"}
 
     draw_advice: ClassVar[str] = "choose other knobs"
-    """What to do if the generator's knobs allow no instance."""
+    """What to do if the generator's knobs allow no task."""
 
     example_row: ClassVar[Mapping[str, Any]] = {}
     """A row of the data sets that :meth:`read_row` reads; empty if there are none."""
@@ -179,18 +179,18 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
         raise NotImplementedError(f"{type(self).__name__} reads no data set")
 
     def draw(self, source: random.Random) -> TaskT | None:
-        """Draw an instance of any split; ``None`` if it cannot be completed, and another is drawn.
+        """Draw a task of any split; ``None`` if it cannot be completed, and another is drawn.
 
         Override it where tasks are generated. It may as well return ``None``, to save time, as soon as it is known that
-        the instance is of another split.
+        the task is of another split.
         """
         raise NotImplementedError(f"{type(self).__name__} draws no tasks: override draw, or generate")
 
     def generate(self, rng: np.random.Generator) -> TaskT:
-        """Draw instances until one is complete and, by its :attr:`~vpo_envs.Task.split`, of this environment's split.
+        """Draw tasks until one is complete and, by its :attr:`~vpo_envs.Task.split`, of this environment's split.
 
         Raises:
-            ValueError: The knobs seem to allow no instance.
+            ValueError: The knobs seem to allow no task.
         """
         # Python's generator draws single numbers ten times faster than NumPy's.
         source = random.Random(int.from_bytes(rng.bytes(16)))
@@ -263,6 +263,6 @@ def of_each_kind(rng: np.random.Generator, vectors: NDArray[np.float64]) -> list
 
 
 def endless(draw: Callable[[], ChoiceT]) -> Iterator[ChoiceT]:
-    """Yield what ``draw`` returns, again and again."""
+    """Yield the results of ``draw`` without end."""
     while True:
         yield draw()

@@ -1,8 +1,8 @@
 """Small versions of the tasks for small models: short prompts, and specialists that a compromise beats under the mean.
 
-Every instance has ``specialists``, each of which earns everything on one objective and nothing on the others, and a
-``compromise`` that earns a share of every objective, more than a specialist does on average. So whoever sees the
-mean alone keeps the compromise, while a set of specialists is worth more to everyone whose weights are not yet known.
+Every task has ``specialists``, each of which earns 1 on one objective and 0 on the others. It also has a
+``compromise``, which earns a part of every objective and has a higher mean than a specialist. A method that sees the
+mean alone therefore keeps the compromise. A set of specialists scores more for users whose weighting is not yet known.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class CompactEnv(TaskEnv[TaskT, Words, OutcomeT]):
 
     @abstractmethod
     def ways(self, task: TaskT) -> Sequence[Words]:
-        """Return the answers that the instance was built around: the specialists and the compromise."""
+        """Return the answers that the task was built around: the specialists and the compromise."""
 
     def demonstrations(self, task: TaskT, rng: np.random.Generator, num_answers: int) -> list[str]:
         """Return the ways in random order, each as likely as the others, and then some with a word of another."""

@@ -65,21 +65,23 @@ Range = Annotated[tuple[int, int], ascending()]
 
 
 class CertifiedConfig(Frozen):
-    """Knobs of a generator that certifies each instance by its exact front."""
+    """Knobs of a generator that certifies each task by its exact front."""
 
-    min_set_worth: float = Field(1.3, ge=1.0, description="least worth of a set: the best three answers / the best one")
-    min_vector_worth: float = Field(
-        1.15, ge=1.0, description="least worth of the vector: the best three / the best three with nearly the best mean"
+    min_set_gain: float = Field(1.3, ge=1.0, description="least gain from a set: the best three answers / the best one")
+    min_vector_gain: float = Field(
+        1.15,
+        ge=1.0,
+        description="least gain from the vector: the best three / the best three with nearly the best mean",
     )
 
-    def certifies(self, worths: Callable[[], tuple[float, float]]) -> bool:
-        """Return whether the :func:`vpo_envs.pareto.worths` of an instance suffice, beyond the error of computing them.
+    def certifies(self, gains: Callable[[], tuple[float, float]]) -> bool:
+        """Return whether the :func:`vpo_envs.pareto.gains` of a task are high enough, beyond their numerical error.
 
-        They are computed only where one above 1 is asked for.
+        They are computed only if the knobs ask for a gain above 1.
         """
-        least = self.min_set_worth, self.min_vector_worth
+        least = self.min_set_gain, self.min_vector_gain
         return max(least) == 1 or all(
-            wanted == 1 or worth >= wanted * (1 + FINE_ERROR) for worth, wanted in zip(worths(), least, strict=True)
+            wanted == 1 or gain >= wanted * (1 + FINE_ERROR) for gain, wanted in zip(gains(), least, strict=True)
         )
 
 

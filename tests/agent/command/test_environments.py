@@ -165,8 +165,8 @@ def test_an_environment_is_shown_with_the_arguments_that_are_given(capsys: pytes
     assert main(["envs", "vpo/Tools-v0", "--env-kwargs", '{"preset": "conflict"}']) == 0
     printed = capsys.readouterr().out
     assert "request_1" in printed
-    assert "worth of a set 1.21" in printed
-    assert "worth of the vector 1.13" in printed
+    assert "gain from a set 1.21" in printed
+    assert "gain from the vector 1.13" in printed
 
 
 def test_untagged_answers_are_scored_and_drawn(

@@ -113,12 +113,12 @@ def test_what_training_can_gain_is_said_in_words() -> None:
     assert prospects(summarise(flat_pool(serving))) == [], "three answers tell too little of a model"
     assert "a vector gains nothing: three of these answers" in prospects(summarise(flat_pool(opposite * 7)))[0]
     lopsided = flat_pool([*spread, [0.6, 0.5]])
-    assert prospects(summarise(lopsided)) == [], "a set of three, beside the best scalar reward, is worth most"
+    assert prospects(summarise(lopsided)) == [], "a set of three, beside the best scalar reward, scores most"
     (alike, *_) = prospects(summarise(flat_pool([[0.5, 0.2]] * 4)))
     assert alike.startswith("for 100% of the prompts all responses earn the same")
     front = tuple(np.array([[0.5, 0.5]]) for _ in range(6))
     near = prospects(summarise(flat_pool([[0.5, 0.5], [0.5, 0.49]], fronts=front)))
-    assert "one response is worth 0.49" in near[-1]
+    assert "one response scores 0.49" in near[-1]
     assert "so training has next to nothing to gain: choose harder tasks" in near[-1]
 
 
@@ -136,15 +136,15 @@ def test_it_is_said_whether_a_search_has_room_above_the_model() -> None:
     covers, edge, beyond = (prospects(summarise(prompts(right))) for right in (40, 24, 4))
     own = prospects(summarise(replace(prompts(24), fronts=None), threshold=0.9))
     assert covers[-1].startswith(
-        "25 answers of the model together are worth 1.000 of 1.000, so a search over as many has"
+        "25 answers of the model together score 1.000, and the exact fronts allow 1.000, so a search over 25"
     )
     assert edge == own, "without an exact front, --threshold says what passes"
     assert edge == [
-        "right answers are rare and within reach: one answer passes for 2% of the prompts, one of 25 for 60%, so "
-        "training on sets can make a search better than the model, with --search-budget 25 or --method max_at_k"
+        "right answers are rare and within reach: one answer passes for 2% of the prompts, one of 25 answers for 60%, "
+        "so training on sets can make a search better than the model, with --search-budget 25 or --method max_at_k"
     ]
     assert beyond[0].startswith(
-        "right answers are hardly in reach: one answer passes for 0% of the prompts, one of 25 for"
+        "right answers are hardly in reach: one answer passes for 0% of the prompts, one of 25 answers"
     )
     assert beyond[0].endswith("; look with --k 128 first"), "another size of the same pool may say otherwise"
     points = np.array([[1.0, 0], [0, 1], [0.6, 0.6]])
@@ -154,7 +154,9 @@ def test_it_is_said_whether_a_search_has_room_above_the_model() -> None:
     )
     compromise = np.full((40, 25, 1, 2), 0.6)
     *_, missed = prospects(summarise(replace(rare, rewards=compromise)))
-    assert missed.startswith("objectives conflict, and answers for some are rare: 25 answers together are worth 0.6")
+    assert missed.startswith(
+        "objectives conflict, and answers for some objectives are rare: 25 answers together score 0.6"
+    )
     many = prompts(24)
     wide = replace(
         many, rewards=np.pad(many.rewards, ((0, 0), (0, 104), (0, 0), (0, 0))), status=np.zeros((40, 129, 1), np.int8)
@@ -173,7 +175,7 @@ def test_rewards_that_teach_nothing_are_named() -> None:
     pool = flat_pool([[x, x / 2, 0.25] for x in (0.1, 0.4, 0.9, 0.3)])
     assert about_rewards(pool) == [
         "bronze (0.25) has one value for all answers, so it teaches nothing",
-        "some rewards are copies of others, which so count twice: silver of gold",
+        "some rewards are copies of others and count twice: silver of gold",
     ]
     never = flat_pool([[x, 0, (0.7 * x) % 0.3] for x in (0.1, 0.4, 0.9, 0.3)])
     assert about_rewards(never) == ["silver is never earned by the model, so it teaches nothing yet"]

@@ -117,7 +117,7 @@ def test_a_saved_pool_becomes_a_folder(
     three, front = (
         f"{value:.3f}".lstrip("0") for value in (rows["utility@3 by rollouts"]["mean"], found["front_utility"])
     )
-    assert re.match(rf"With 3 answers.*: {three} \[.*\] of the {front} that the exact front is worth\.\n", printed)
+    assert re.match(rf"With 3 answers.*: {three} \[.*\] of the {front} that the exact front allows\.\n", printed)
     assert 2 * printed.count("\n| ") < (out / "eval.md").read_text(encoding="utf-8").count("\n| ")
     page = (out / "eval.md").read_text(encoding="utf-8")
     assert printed.split("\n\n")[1] in page
@@ -126,10 +126,10 @@ def test_a_saved_pool_becomes_a_folder(
     np.testing.assert_array_equal(Pool.load(out / "pool.npz").rewards, maze_pool().rewards)
 
 
-def test_the_worths_of_a_set_and_of_the_vector_are_those_of_each_prompts_answers(tmp_path: Path) -> None:
+def test_the_gains_of_a_set_and_of_the_vector_are_those_of_each_prompts_answers(tmp_path: Path) -> None:
     pool = random_pool()
     text = evaluate_pool(pool, tmp_path / "out")
-    worths = json.loads((tmp_path / "out" / "eval.json").read_text(encoding="utf-8"))["worths"]
+    gains = json.loads((tmp_path / "out" / "eval.json").read_text(encoding="utf-8"))["gains"]
     assert pool.fronts is not None
     for where, sets in (("among the answers", pool.rewards.reshape(N, R * M, D)), ("on the exact fronts", pool.fronts)):
         utilities = []
@@ -141,8 +141,8 @@ def test_the_worths_of_a_set_and_of_the_vector_are_those_of_each_prompts_answers
             utilities.append([best(utility, 1), best(utility, 3), best(kept, 3)])
         one, three, by_scalar = np.mean(utilities, axis=0)
         # Another quadrature than that of the code, which is exact to 4e-4.
-        assert worths[where] == pytest.approx({"set": three / one, "vector": three / by_scalar}, rel=1e-3)
-        assert f"{worths[where]['set']:.2f} and {worths[where]['vector']:.2f} {where}" in text
+        assert gains[where] == pytest.approx({"set": three / one, "vector": three / by_scalar}, rel=1e-3)
+        assert f"{gains[where]['set']:.2f} and {gains[where]['vector']:.2f} {where}" in text
 
 
 def best(utility: Floats, size: int) -> float:

@@ -30,7 +30,7 @@ WARNINGS = {("vpo/Tools-v0", "paper"): {"stuffing": "in full on format"}}
 def test_the_suite_gets_only_the_warnings_that_are_explained(
     env_id: str, preset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "SPLIT_INSTANCES", 2)  # tests/envs/tasks/test_splits.py compares many
+    monkeypatch.setattr(checks, "SPLIT_TASKS", 2)  # tests/envs/tasks/test_splits.py compares many
     env: Any = gym.make(env_id, preset=preset)
     findings, rows = check_each(env)
     assert [one for one in findings if one.verdict in ("FAIL", "skipped")] == []
@@ -75,7 +75,7 @@ def test_planted_faults_of_an_environment_are_all_named() -> None:
         (OutOfBounds, "range"),
         (Random, "determinism"),
         (TwoOfOneKind, "duplicate objectives"),
-        (Leaking, "splits share no instance"),
+        (Leaking, "splits share no task"),
     ],
 )
 def test_a_broken_contract_does_not_end_the_table(env_type: type[WordEnv], check: str) -> None:
@@ -111,7 +111,7 @@ def test_a_fault_that_ends_everything_is_one_row(env_type: type[WordEnv], said: 
 
 def test_the_command_checks_an_environment_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = Path(template.__file__)
-    assert main(["check", f"{file}:own/Note-v0", "--instances", "3"]) == 0
+    assert main(["check", f"{file}:own/Note-v0", "--num-tasks", "3"]) == 0
     said = capsys.readouterr().out
     assert f"{file}:own/Note-v0, 3 tasks of split train" in said
     assert "determinism" in said
@@ -125,7 +125,7 @@ def test_the_command_checks_an_environment_of_a_file(tmp_path: Path, capsys: pyt
         (["vpo/MazeSteps-v0"], "not a text environment"),
         (["vpo/RewardModels-v0"], "has nothing to score with: name reward models with"),
         (["vpo/Maze-v0", "--range", "0,1"], "--range needs --prompts"),
-        (["vpo/Maze-v0", "--instances", "0"], "--instances must be at least 1"),
+        (["vpo/Maze-v0", "--num-tasks", "0"], "--num-tasks must be at least 1"),
         (["vpo/Maze-v0", "--env-kwargs", '{"colour": 1}'], "takes no argument 'colour'"),
     ],
 )
@@ -150,16 +150,18 @@ def test_a_check_says_whether_vpo_can_pay_and_what_prompts_say(
     )
     main(["check", "sides.py:left,right", "--prompts", "rows.jsonl"])
     shown = capsys.readouterr().out
-    # One answer is worth the mean of both weights, and two are worth the larger one, on average 3/4.
-    assert "a set pays, the vector hardly: the best three answers are worth 1.50 times the best one, over all" in shown
+    # One answer scores the mean of both weights, and two score the larger one, on average 3/4.
+    assert "a set pays, the vector hardly: the best three answers score 1.50 times as much as" in shown
     assert "prompts for several answers say: The goals are left: The left side; right.\n" in shown
     main(["check", "sides.py:left", "--prompts", "rows.jsonl"])
-    assert "VPO can hardly pay: the best three answers are worth 1.00 times the best one" in capsys.readouterr().out
+    assert (
+        "VPO can hardly pay: the best three answers score 1.00 times as much as the best one" in capsys.readouterr().out
+    )
     assert main(["check", "sides.py:neither", "--prompts", "rows.jsonl"]) == 1
     shown = capsys.readouterr().out
     assert re.search(r"constant objectives +FAIL +None for each of \d+ answers, a forgotten return\? neither", shown)
     assert "whether VPO can pay is unknown: no answer that was tried earns anything" in shown
-    assert main(["check", "vpo/Maze-v0", "--instances", "2"]) == 0
+    assert main(["check", "vpo/Maze-v0", "--num-tasks", "2"]) == 0
     assert re.search(
         r"VPO can pay: .* times the best three by the scalar reward \(exact fronts of 2 tasks\)",
         capsys.readouterr().out,

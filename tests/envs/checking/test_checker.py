@@ -129,7 +129,7 @@ def test_an_environment_that_no_other_process_can_make_is_checked_in_this_one(mo
 
 
 def test_the_report_of_an_environment_of_the_suite() -> None:
-    report = check_vector_env(gym.make("vpo/Tools-v0", preset="conflict", num_answers=2), instances=2)
+    report = check_vector_env(gym.make("vpo/Tools-v0", preset="conflict", num_answers=2), num_tasks=2)
     assert report.env == "vpo/Tools-v0"
     assert len(report.passed) == sum(check.contract and not check.of_turns for check in CHECKS)
     assert report.skipped == ()
@@ -377,7 +377,7 @@ def test_a_front_cut_to_the_only_answer_that_is_demonstrated_is_found(
             return [self.front(task)[0].answer] * num_answers
 
     with pytest.raises(CheckFailed, match=r"the front of task\(\d\) is not complete: "):
-        check_vector_env(Cut(**arguments), instances=4)
+        check_vector_env(Cut(**arguments), num_tasks=4)
 
 
 class Picked(NamedTuple):
@@ -432,5 +432,5 @@ def test_scores_that_cannot_be_repeated_for_lack_of_a_valid_answer_are_said() ->
 def test_what_cannot_be_checked_is_refused() -> None:
     with pytest.raises(TypeError, match="needs a text environment, got MazeStepsEnv"):
         check_vector_env(gym.make("vpo/MazeSteps-v0"))
-    with pytest.raises(ValueError, match="instances must be at least 1, got 0"):
-        check_vector_env(MazeEnv(), instances=0)
+    with pytest.raises(ValueError, match="num_tasks must be at least 1, got 0"):
+        check_vector_env(MazeEnv(), num_tasks=0)

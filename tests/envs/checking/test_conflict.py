@@ -25,21 +25,21 @@ def test_two_corners_have_a_known_utility() -> None:
     # One corner is worth E[w] = 1/2, both E[max(w, 1 − w)] = 3/4.
     assert report.best_single == pytest.approx(0.5, abs=0.01)
     assert report.best_set == report.whole_front == pytest.approx(0.75, abs=0.01)
-    assert report.gain == report.best_set - report.best_single
+    assert report.difference == report.best_set - report.best_single
     # Both corners have the scalar reward 1/2, so a scalar keeps them both.
-    assert (report.set_worth, report.vector_worth) == pytest.approx((1.5, 1.0), abs=0.01)
+    assert (report.set_gain, report.vector_gain) == pytest.approx((1.5, 1.0), abs=0.01)
     assert report.needs_a_set == 0.0
     np.testing.assert_allclose(report.correlation, [[1, -1], [-1, 1]])
 
 
 def test_one_answer_for_all_is_no_conflict() -> None:
     report = objective_conflict(ToolsEnv(preset="paper"), 8)
-    assert (report.points, report.all_ones, report.gain, report.needs_a_set) == (1.0, 1.0, 0.0, 0.0)
+    assert (report.points, report.all_ones, report.difference, report.needs_a_set) == (1.0, 1.0, 0.0, 0.0)
     assert np.isnan(report.correlation).all()
 
 
 @pytest.mark.parametrize(
-    ("env_id", "options", "set_worth", "vector_worth"),
+    ("env_id", "options", "set_gain", "vector_gain"),
     [
         ("vpo/Maze-v0", {"preset": "paper"}, 1.154, 1.017),
         ("vpo/Maze-v0", {"preset": "conflict"}, 1.147, 1.03),
@@ -47,15 +47,15 @@ def test_one_answer_for_all_is_no_conflict() -> None:
         ("vpo/Code-v0", {"preset": "conflict"}, 1.442, 1.0),
     ],
 )
-def test_the_worths_are_ratios_of_mean_utilities(
-    env_id: str, options: dict[str, str], set_worth: float, vector_worth: float
+def test_the_gains_are_ratios_of_mean_utilities(
+    env_id: str, options: dict[str, str], set_gain: float, vector_gain: float
 ) -> None:
     report = objective_conflict(gym.make(env_id, **options), 16)
-    assert (report.set_worth, report.vector_worth) == pytest.approx((set_worth, vector_worth), abs=0.005)
-    assert report.set_worth == report.best_set / report.best_single
-    assert report.vector_worth == report.best_set / report.best_by_scalar
-    assert f"worth of a set {set_worth:.2f}" in str(report)
-    assert f"worth of the vector {vector_worth:.2f}" in str(report)
+    assert (report.set_gain, report.vector_gain) == pytest.approx((set_gain, vector_gain), abs=0.005)
+    assert report.set_gain == report.best_set / report.best_single
+    assert report.vector_gain == report.best_set / report.best_by_scalar
+    assert f"gain from a set {set_gain:.2f}" in str(report)
+    assert f"gain from the vector {vector_gain:.2f}" in str(report)
 
 
 def test_the_correlation_is_that_of_centred_columns() -> None:
@@ -83,7 +83,7 @@ def test_demonstrations_stand_in_for_an_unknown_front() -> None:
     report = objective_conflict(Humble(), 2)
     assert not report.exact
     assert report.points == 8.0
-    assert "the exact front is unknown" in str(report)
+    assert "fronts of demonstrations, since exact ones are unknown" in str(report)
 
     class Silent(Humble):
         demonstrations = VectorTextEnv.demonstrations  # type: ignore[assignment]  # as if there were none

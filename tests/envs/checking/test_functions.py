@@ -165,7 +165,7 @@ def test_a_function_that_fails_in_another_process_alone_is_found(monkeypatch: py
         ((echoed,), "echo of the prompt", "in full on echoed"),
         ((right, echoed, echoed), "echo of the prompt", "in full on echoed"),
         ((contained,), "stuffing", "earns 100% of a good answer's reward; in full on contained"),
-        ((generous,), "oracle and floor", "good answers earn 1.00, answers worth nothing 1.00"),
+        ((generous,), "oracle and floor", "good answers earn 1.00, non-answers 1.00"),
     ],
 )
 def test_what_cheating_earns_is_said(functions: tuple[Callable[..., Any], ...], check: str, said: str) -> None:
@@ -235,10 +235,10 @@ def module(tmp_path: Path) -> Path:
 
 
 def test_the_command_prints_a_table_and_passes(module: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", f"{module}:good", "--prompts", str(prompts), "--instances", "5"]) == 0
+    assert main(["check", f"{module}:good", "--prompts", str(prompts), "--num-tasks", "5"]) == 0
     said = capsys.readouterr().out
     assert f"{module}:good, 5 prompts of {prompts}" in said
-    assert "objective  lowest  highest  good answers  to other prompts  worth nothing" in said
+    assert "objective  lowest  highest  good answers  to other prompts  non-answers" in said
     assert "right      0.00    1.00     1.00          0.00              0.00" in said
     assert all(f"\n{check.name} " in said for check in CHECKS if check.of_functions)
 

@@ -337,7 +337,7 @@ def test_columns_of_any_type_reach_the_functions_as_json() -> None:
     assert type(task).model_validate_json(task.model_dump_json()) == task
     assert {name: task.fields[name] for name in AS_JSON} == AS_JSON
     assert {name: seen[0][name][0] for name in AS_JSON} == AS_JSON
-    check_vector_env(env, instances=2)
+    check_vector_env(env, num_tasks=2)
 
 
 def test_a_field_that_only_other_rows_have_is_null() -> None:

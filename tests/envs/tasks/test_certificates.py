@@ -62,7 +62,7 @@ def test_every_instance_is_certified(env_id: str, preset: str) -> None:
 def test_a_set_and_the_vector_pay_on_every_instance(env_id: str, preset: str, count: int) -> None:
     """Every one but those of compact Code.
 
-    There a program that the instance was not built around may earn more: of 2,000 training instances 8 have a worth of
+    There a program that the instance was not built around may earn more: of 2,000 training tasks 8 have a gain from
     a set below 1.3. They are kept, since trying all programs takes more than ten times as long as drawing an instance;
     see docs/compact.md.
     """

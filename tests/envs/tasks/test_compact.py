@@ -139,9 +139,9 @@ def test_chains_that_cross_are_worth_less_than_the_compromise(length: int) -> No
         task = env.task(index)
         chains = list(whole_chains(task))
         assert len(chains) == len(set(chains)) == 4 * 2 ** (length - 1)
-        worths = np.array(vectors(env, task, [" ".join(chain) for chain in chains if chain not in task.chains]))
-        assert worths.max() <= 0.4 + 1e-6
-        assert worths.min(axis=1).max() == 0
+        scores = np.array(vectors(env, task, [" ".join(chain) for chain in chains if chain not in task.chains]))
+        assert scores.max() <= 0.4 + 1e-6
+        assert scores.min(axis=1).max() == 0
 
 
 @pytest.mark.parametrize("crossing", [0, 1, 3])

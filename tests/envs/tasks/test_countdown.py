@@ -412,12 +412,12 @@ def test_knobs_without_instances_are_named() -> None:
         impossible.task(0)
 
 
-def test_worths_that_no_instance_has_end_after_a_number_of_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gains_that_no_task_has_end_after_a_number_of_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[CountdownTask] = []
     monkeypatch.setattr(generate, "MAX_CERTIFICATES", 20)
-    monkeypatch.setattr(generate, "_worths", lambda task: (tried.append(task), (1.4, 1.3))[1])
-    with pytest.raises(ValueError, match=r"none of 20 instances is certified for .*lower worths"):
-        CountdownEnv(difficulty={"min_set_worth": 50}).task(0)
+    monkeypatch.setattr(generate, "_gains", lambda task: (tried.append(task), (1.4, 1.3))[1])
+    with pytest.raises(ValueError, match=r"none of 20 tasks is certified for .*lower gains"):
+        CountdownEnv(difficulty={"min_set_gain": 50}).task(0)
     assert len(tried) == 20
 
 

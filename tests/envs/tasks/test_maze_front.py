@@ -124,7 +124,7 @@ def test_the_front_of_gold_diamonds_and_haste_is_that_of_an_exhaustive_search(ta
 
 @pytest.mark.parametrize("difficulty", [{}, {"slack": 3}, {"size": 9}])
 def test_the_front_of_drawn_lanes_is_exact(difficulty: dict[str, Any]) -> None:
-    certain = {"min_set_worth": 1.0, "min_vector_worth": 1.0, **difficulty}
+    certain = {"min_set_gain": 1.0, "min_vector_gain": 1.0, **difficulty}
     env = MazeEnv(preset="compact", difficulty=certain)
     for index in range(4):
         task = env.task(index)

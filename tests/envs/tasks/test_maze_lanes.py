@@ -14,7 +14,7 @@ from maze_oracle import Cell, cells_with, distances
 from vpo_envs import MazeCompactEnv, MazeEnv, MazeTask, Split, Status
 from vpo_envs.text import format_answers
 
-UNCERTIFIED = {"min_set_worth": 1.0, "min_vector_worth": 1.0}
+UNCERTIFIED = {"min_set_gain": 1.0, "min_vector_gain": 1.0}
 
 
 @lru_cache
@@ -103,7 +103,7 @@ def test_harder_mazes_are_certified_too(harder: dict[str, Any]) -> None:
 def test_a_worth_out_of_reach_is_refused_in_the_end() -> None:
     impossible = {"size": 7, "reach": 2, "near": (5, 5), "far": (1, 1)}
     with pytest.raises(ValueError, match="found no task in 10000 tries"):
-        MazeEnv(preset="compact", difficulty={**impossible, "min_vector_worth": 1.9}).task(0)
+        MazeEnv(preset="compact", difficulty={**impossible, "min_vector_gain": 1.9}).task(0)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_worth_out_of_reach_is_refused_in_the_end() -> None:
         ({"reach": 3}, "reach must be at most 2 on a grid of size 7, got 3"),
         ({"bends": 7}, "bends must be at most 6 on a grid of size 7, got 7"),
         ({"near": (2, 4), "far": (1, 3)}, "near and far must allow at most 6 items together"),
-        ({"zone_radius": 2}, "min_vector_worth, size, reach, bends, near, far, opened, slack, blocked"),
+        ({"zone_radius": 2}, "min_vector_gain, size, reach, bends, near, far, opened, slack, blocked"),
     ],
 )
 def test_knobs_out_of_range_are_one_sentence(knobs: dict[str, Any], message: str) -> None:

@@ -240,7 +240,7 @@ def test_bad_knobs_are_one_sentence() -> None:
     with pytest.raises(ValueError, match="preset='paper' has exclusive of"):
         made(preset="paper", difficulty={"exclusive": [2, 2]})
     impossible = made(preset="conflict", difficulty={"personas": 2, "checks": [3, 3], "exclusive": [2, 2]})
-    with pytest.raises(ValueError, match=r"reached min_set_worth=1.3 .* lower them, or allow more checks"):
+    with pytest.raises(ValueError, match=r"reached min_set_gain=1.3 .* lower them, or allow more checks"):
         impossible.task(0)
 
 

@@ -22,7 +22,7 @@ PRESETS: list[tuple[str, dict[str, Any], int]] = [
 """Every preset of every id, and how many instances of a split are compared."""
 SMALL: list[tuple[str, str, dict[str, Any], int]] = [
     ("vpo/Maze-v0", "paper", {"size": 5, "opened": (2, 12), "gold": (1, 2), "diamonds": (1, 2), "lava": (0, 2)}, 600),
-    ("vpo/Countdown-v0", "conflict", {"count": 3, "numbers": (1, 6), "min_set_worth": 1, "min_vector_worth": 1}, 50),
+    ("vpo/Countdown-v0", "conflict", {"count": 3, "numbers": (1, 6), "min_set_gain": 1, "min_vector_gain": 1}, 50),
     ("vpo/Tools-v0", "paper", {"requests": (1, 1), "no_call": 0}, 1000),
     ("vpo/Personas-v0", "paper", {"personas": 2, "checks": (1, 1)}, 600),
     ("vpo/GSM8K-v0", "paper", {"events": (0, 0)}, 100),

@@ -44,7 +44,7 @@ class ArchiveEnv(TaskEnv[ArchiveTask, str, ArchiveOutcome]):
     ## Rewards
 
     Three objectives, each in [0, 1]. An answer counts only if the documents that state it were opened before it, and
-    one that is worth nothing in both readings earns nothing at all.
+    an answer that scores 0 in both readings earns nothing at all.
 
     0. ``near``: 1 for the thing in the near reading, which takes two documents; 0.4 for the kind, which takes one.
     1. ``far``: 1 for the thing in the far reading, which takes three documents; 0.4 for the kind.
@@ -92,7 +92,7 @@ class ArchiveEnv(TaskEnv[ArchiveTask, str, ArchiveOutcome]):
         return judge(task, answer, ())
 
     def feasible(self, outcome: ArchiveOutcome) -> bool:
-        """Return whether an answer is worth something in a reading; to save documents alone is nothing."""
+        """Return whether an answer scores above 0 in a reading; saved documents alone earn nothing."""
         return outcome.near > 0 or outcome.far > 0
 
     def outcome_front(self, task: ArchiveTask) -> Sequence[tuple[ArchiveOutcome, str]]:
@@ -104,7 +104,7 @@ class ArchiveEnv(TaskEnv[ArchiveTask, str, ArchiveOutcome]):
         return front
 
     def fact_grids(self, task: ArchiveTask) -> Sequence[FactGrid]:
-        """Return the outcomes on which objectives must be monotone in both worths and in documents left closed."""
+        """Return the outcomes on which objectives must be monotone in both scores and in documents left closed."""
         return [fact_grid(task)]
 
     def demonstrations(self, task: ArchiveTask, rng: np.random.Generator, num_answers: int) -> list[str]:

@@ -24,7 +24,7 @@ class ArchiveConfig(Frozen):
     """How archives are drawn."""
 
     asides: int = Field(6, ge=0, le=12, description="documents that no reading needs")
-    broad: float = Field(0.4, ge=0, le=1, description="worth of the kind in both readings")
+    broad: float = Field(0.4, ge=0, le=1, description="score of the kind in both readings")
 
 
 def draw_archive(source: random.Random, config: ArchiveConfig) -> ArchiveTask:

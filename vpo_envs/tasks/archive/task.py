@@ -40,7 +40,7 @@ class ArchiveTask(Task):
     near: str
     far: str
     broad: float = Field(ge=0, le=1)
-    """Worth of the kind in both readings."""
+    """Score of the kind in both readings."""
     wording: int = 0
     """Number of the prompt's wording."""
 
@@ -55,9 +55,9 @@ class ArchiveOutcome(NamedTuple):
     """The facts about one answer."""
 
     near: float
-    """Worth in the near reading, if the documents that state the answer were opened: 1, that of the kind, or 0."""
+    """Score in the near reading if the documents that state the answer were opened: 1, ``broad`` or 0."""
     far: float
-    """The same for the far reading."""
+    """Score in the far reading, in the same way."""
     opened: int
     """Different titles asked for before the answer."""
 
@@ -80,8 +80,8 @@ def judge(task: ArchiveTask, answer: str, calls: Sequence[Call]) -> ArchiveOutco
     while open_way < len(task.way) and normal_title(task.way[open_way]) in opened:
         open_way += 1
     if answer == normal_title(task.kind):
-        worth = task.broad if open_way >= 1 else 0.0
-        return ArchiveOutcome(worth, worth, len(opened))
+        score = task.broad if open_way >= 1 else 0.0
+        return ArchiveOutcome(score, score, len(opened))
     near = answer == normal_title(task.near) and open_way >= 2
     far = answer == normal_title(task.far) and open_way >= 3
     return ArchiveOutcome(float(near), float(far), len(opened))
@@ -100,11 +100,11 @@ OBJECTIVES = (
 
 
 def solutions(task: ArchiveTask) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the three answers worth giving, each with the titles that it takes: the kind, near and far."""
+    """Return the three answers of the front, each with the titles that it takes: the kind, near and far."""
     return [(task.kind, task.way[:1]), (task.near, task.way[:2]), (task.far, task.way)]
 
 
 def fact_grid(task: ArchiveTask) -> FactGrid:
-    """Return the outcomes from worse to better: worth in each reading, and fewer documents opened."""
-    worth = (0.0, task.broad, 1.0)
-    return FactGrid(ArchiveOutcome, (worth, worth, tuple(range(len(task.documents), -1, -1))))
+    """Return the outcomes from worse to better: the score in each reading, and fewer documents opened."""
+    scores = (0.0, task.broad, 1.0)
+    return FactGrid(ArchiveOutcome, (scores, scores, tuple(range(len(task.documents), -1, -1))))

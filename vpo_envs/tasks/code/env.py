@@ -90,8 +90,8 @@ class CodeEnv(TaskEnv[CodeTask, str, CodeOutcome]):
     ## Conflict
 
     ``preset="conflict"`` asks for functions whose statement can be read in three ways. Each input is tested once for
-    each reading, so no program passes all tests, and a set of answers that follow different readings is worth more than
-    any single one. The front is exact over all programs whose result depends on their input alone.
+    each reading, so no program passes all tests, and a set of answers that follow different readings scores more than
+    any single answer. The front is exact over all programs whose result depends on their input alone.
 
     Args:
         preset: ``"paper"`` (default), ``"conflict"`` with twelve problems, or ``"compact"``, a class of its own:

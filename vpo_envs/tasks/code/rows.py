@@ -178,7 +178,7 @@ def _program_test(given: object, wanted: object, where: str) -> CodeTest:
 
 
 def _call_test(given: object, wanted: object, where: str) -> CodeTest:
-    """Return a test of a function, given as JSON text with one argument a line, or as the values themselves."""
+    """Return a test of a function, given as JSON text with one argument per line, or as the values themselves."""
     if isinstance(given, str):
         arguments = [_json(line, where) for line in given.split("\n") if line.strip()]
     elif isinstance(given, list):

@@ -50,10 +50,10 @@ class CountdownEnv(TaskEnv[CountdownTask, Expression, CountdownOutcome]):
     0. ``hit_1`` to ``hit_3``: max(0, 1 - distance from this target / ``tolerance``), calculated in exact fractions.
     3. ``frugality``: 1 - (numbers used - 1) / (numbers given - 1).
 
-    With ``preset="conflict"`` neighbouring targets are a little less than ``tolerance`` apart, and each instance is
-    certified by its exact front: the best three expressions are worth at least 1.3 times the best one, and 1.15 times
-    the best three with nearly the best mean. ``pareto_front()`` is exact, and also for a subclass whose objectives
-    never fall when a value is closer to a target or an expression uses fewer numbers.
+    With ``preset="conflict"`` neighbouring targets are a little less than ``tolerance`` apart, and each task is
+    certified by its exact front: the utility of the best three expressions is at least 1.3 times that of the best one,
+    and 1.15 times that of the best three with nearly the best mean. ``pareto_front()`` is exact, and also for a
+    subclass whose objectives never fall when a value is closer to a target or an expression uses fewer numbers.
 
     Args:
         preset: ``"conflict"`` (default: four numbers), ``"paper"`` (the game as usual: five numbers, large targets far

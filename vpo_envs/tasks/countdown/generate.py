@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from vpo_envs.core import Split
-from vpo_envs.pareto import worths
+from vpo_envs.pareto import gains
 from vpo_envs.tasks.countdown.front import Ints, front_expressions, reach
 from vpo_envs.tasks.countdown.task import (
     LARGEST,
@@ -27,13 +27,13 @@ from vpo_envs.tasks.generation import CertifiedConfig, Range, ascending
 
 MAX_TRIES = 10_000
 MAX_CERTIFICATES = 1500
-"""Instances whose worths are computed, some milliseconds each, before none is expected to have those asked for."""
+"""Tasks whose gains are computed, some milliseconds each, before the wanted gains count as impossible."""
 TARGET_TRIES = 8
 """Targets that are tried with the same numbers."""
 
 
 class CountdownConfig(CertifiedConfig):
-    """How instances are drawn. Pairs are inclusive ranges."""
+    """How tasks are drawn. Pairs are inclusive ranges."""
 
     count: int = Field(4, ge=2, le=MAX_NUMBERS, description="given numbers")
     numbers: Annotated[tuple[int, int], ascending(1, LARGEST)] = Field((1, 12), description="size of a given number")
@@ -58,7 +58,7 @@ class CountdownConfig(CertifiedConfig):
 PRESETS = {
     "conflict": CountdownConfig(),
     "paper": CountdownConfig(
-        count=5, numbers=(1, 25), targets=(100, 999), gap=(30, 300), needs=4, min_set_worth=1.0, min_vector_worth=1.0
+        count=5, numbers=(1, 25), targets=(100, 999), gap=(30, 300), needs=4, min_set_gain=1.0, min_vector_gain=1.0
     ),
 }
 """``conflict``: three expressions beat one, and a value between two targets is a compromise. ``paper``: larger
@@ -66,17 +66,17 @@ targets far apart, so that an expression serves one of them."""
 
 
 def draw_task(source: random.Random, config: CountdownConfig, split: Split) -> CountdownTask:
-    """Draw a certified instance of ``split``."""
+    """Draw a certified task of ``split``."""
     refused = 0
     for _ in range(MAX_TRIES):
         for task in _candidates(source, config, split):
-            if config.certifies(partial(_worths, task)):
+            if config.certifies(partial(_gains, task)):
                 return task
             refused += 1
             if refused == MAX_CERTIFICATES:
-                raise ValueError(f"none of {refused} instances is certified for {config!r}: ask for lower worths")
+                raise ValueError(f"none of {refused} tasks is certified for {config!r}: ask for lower gains")
     raise ValueError(
-        f"no numbers and targets found in {MAX_TRIES} tries for {config!r}: allow other targets, gaps or lower worths"
+        f"no numbers and targets found in {MAX_TRIES} tries for {config!r}: allow other targets, gaps or lower gains"
     )
 
 
@@ -119,5 +119,5 @@ def _reachable(numbers: tuple[int, ...], config: CountdownConfig) -> list[int]:
 
 
 @lru_cache(maxsize=1 << 15)
-def _worths(task: CountdownTask) -> tuple[float, float]:
-    return worths(front_vectors(front_expressions(task), task))
+def _gains(task: CountdownTask) -> tuple[float, float]:
+    return gains(front_vectors(front_expressions(task), task))

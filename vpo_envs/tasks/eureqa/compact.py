@@ -23,7 +23,9 @@ class CompactConfig(Frozen):
     """How chains are drawn."""
 
     length: int = Field(3, ge=3, le=6, description="links of a chain")
-    part: float = Field(0.4, ge=0, le=1, description="worth of a chain to a witness who vouches for all links but one")
+    part: float = Field(
+        0.4, ge=0, le=1, description="score of a chain with a witness who vouches for all links but one"
+    )
     strangers: int = Field(2, ge=0, le=10, description="links that no chain contains")
     crossing: int = Field(4, ge=0, le=4, description="links at each place from one chain to another")
     named: bool = Field(False, description="give people on the compromise names of their own kind, such as m3")
@@ -40,9 +42,9 @@ class ChainTask(Task):
     links: tuple[tuple[str, str, str], ...]
     """The witnesses, a person, and the person that this one knows, in the order of the prompt."""
     chains: tuple[Words, ...]
-    """The chains that the instance was built around, as answers: one for each witness, then the compromise."""
+    """The chains that the task was built around, as answers: one for each witness, then the compromise."""
     part: float
-    """Worth of a chain to a witness who vouches for all of its links but one."""
+    """Score of a chain with a witness who vouches for all of its links but one."""
 
     @property
     def canonical(self) -> str:
@@ -56,7 +58,7 @@ class ChainOutcome(NamedTuple):
     missed: tuple[int, ...] | None
     """How many links each witness does not vouch for; ``None`` unless the chain has its length and all are stated."""
     part: float
-    """Worth of a chain to a witness who misses one link."""
+    """Score of a chain with a witness who misses one link."""
 
 
 def _score(witness: int, outcome: ChainOutcome) -> float:
@@ -127,7 +129,7 @@ class EUREQACompactEnv(CompactEnv[ChainTask, ChainOutcome]):
         task = ChainTask(leaf=leaf, links=tuple(links), chains=chains, part=config.part)
         if task.split != self.split:
             return None
-        # A chain that crosses from one to another is worth less than the compromise.
+        # A chain that crosses from one chain to another scores less than the compromise.
         crossing = [self.evaluate(task, words).missed for words in whole_chains(task) if words not in chains]
         return None if any(missed and max(missed) == 1 for missed in crossing) else task
 

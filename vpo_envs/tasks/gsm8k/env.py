@@ -42,7 +42,7 @@ class GSM8KEnv(TaskEnv[GSM8KTask, GSM8KAnswer, GSM8KOutcome]):
 
     ## Action space
 
-    Text: ``num_answers`` answers, each in its tag: equations, one a line or separated by semicolons, then the final
+    Text: ``num_answers`` answers, each in its tag: equations, one per line or separated by semicolons, then the final
     answer after ``####``::
 
         40 - 4 = 36
@@ -63,7 +63,8 @@ class GSM8KEnv(TaskEnv[GSM8KTask, GSM8KAnswer, GSM8KOutcome]):
        half of the equations have values of the solution. Steps that the task does not have are inactive. If it has
        more, each objective is the share found of some consecutive ones.
     4. ``final``: 1 if the final answer is right.
-    5. ``brevity``: 1 without equations, falling evenly to 0 at the most allowed, if the final answer is right.
+    5. ``brevity``: 1 without equations, decreasing linearly to 0 at the largest number allowed, if the final answer is
+    right.
 
     ``pareto_front()`` is exact for generated tasks, and for rows whose calculations lead from each intermediate value
     to the final answer.

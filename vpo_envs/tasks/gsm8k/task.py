@@ -92,7 +92,7 @@ class GSM8KAnswer:
 
 
 def read_answer(text: str) -> GSM8KAnswer:
-    """Read equations, one a line or separated by semicolons, and the final answer after ``####`` on the last line."""
+    """Read equations, one per line or separated by semicolons, and the final answer after ``####`` on the last line."""
     if len(text) > MAX_CHARS:
         raise Unparsable(f"an answer has at most {MAX_CHARS:,} characters, got {len(text):,}")
     lines = [line.strip() for line in re.split(r"[\n;]", text) if line.strip()]

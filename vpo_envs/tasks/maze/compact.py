@@ -43,7 +43,7 @@ class MazeCompactEnv(MazeEnv):
     2. ``haste``: (budget - steps) / (budget - steps of a shortest route), the share of the steps saved.
 
     With ``reward_shape="exit"`` they are ``completion``, ``gold`` and ``diamond``: under the mean the direct way to the
-    exit is worth half of the best route, and gold and diamonds lie far from it. ``pareto_front()`` is exact.
+    exit scores half as much as the best route, and gold and diamonds lie far from it. ``pareto_front()`` is exact.
 
     Args:
         reward_shape: ``"linear"`` or ``"exit"``.

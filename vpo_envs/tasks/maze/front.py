@@ -51,7 +51,8 @@ def outcome_front(task: MazeTask) -> list[tuple[MazeOutcome, str]]:
 
 
 def _useful_lava_sets(board: Board, items: list[int]) -> tuple[list[int], Distances]:
-    """Return the sets of lava cells worth allowing, and the distances between points of interest under each."""
+    """Return the sets of lava cells that shorten some route, and the distances between points of interest under
+    each."""
     lava = cells_of(board.lava)
     safe = board.passable & ~board.lava
     sources, goals = [*items, board.start], [*items, board.exit]

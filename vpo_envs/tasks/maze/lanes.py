@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from vpo_envs.core import Objective, Split
-from vpo_envs.pareto import worths
+from vpo_envs.pareto import gains
 from vpo_envs.tasks.base import of_each_kind
 from vpo_envs.tasks.generation import CertifiedConfig, Range
 from vpo_envs.tasks.maze.front import MAX_ITEMS, outcome_front
@@ -132,7 +132,7 @@ def draw_lanes(source: random.Random, config: LanesConfig, split: Split) -> Maze
     # A shorter way would lead past the bends.
     if split_of_layout(task.board.passable) != split or task.fewest_steps < fewest:
         return None
-    return task if config.certifies(lambda: worths(lane_vectors(solved_lanes(task)))) else None
+    return task if config.certifies(lambda: gains(lane_vectors(solved_lanes(task)))) else None
 
 
 @lru_cache(maxsize=64)

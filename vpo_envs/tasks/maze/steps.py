@@ -232,7 +232,7 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
             )
         task = self._current() if task is None else task
         self.maze.check_solver(task)
-        # The solver keeps the shortest route of every worthwhile outcome, and a shorter route is discounted less.
+        # The solver keeps the shortest route of every outcome of the front, and a shorter route is discounted less.
         returns = [
             gamma ** (outcome.steps - 1) * np.array(self.maze.reward_vector(outcome))
             for outcome, _ in self.maze.outcome_front(task)

@@ -1,4 +1,4 @@
-"""A maze as an instance, and grid arithmetic for simulation and search.
+"""A maze as a task, and grid arithmetic for simulation and search.
 
 Cells are numbered row by row on a board that is one column wider than the maze. The extra column is always wall, so a
 step off the right edge cannot wrap around to the left. A set of cells is an integer with one bit per cell.

@@ -27,7 +27,7 @@ class CompactConfig(Frozen):
     others: int = Field(
         3, ge=0, le=3, description="other names about which the paragraphs say as much as about the one in the question"
     )
-    broad: float = Field(0.4, ge=0, le=1, description="worth of the broad answer in every reading")
+    broad: float = Field(0.4, ge=0, le=1, description="score of the broad answer in every reading")
     named: bool = Field(False, description="give the region a name of its own kind, such as z7, which can be copied")
 
 
@@ -45,7 +45,7 @@ class ReadingsTask(Task):
     region: str
     """The broad answer."""
     broad: float
-    """Worth of the broad answer in every reading."""
+    """Score of the broad answer in every reading."""
 
     @property
     def canonical(self) -> str:
@@ -57,7 +57,7 @@ class ReadingsOutcome(NamedTuple):
     """The facts about one answer."""
 
     final: tuple[float, ...]
-    """How far the final name answers each reading: 1, the worth of the broad answer, or 0."""
+    """How far the final name answers each reading: 1, ``broad`` or 0."""
     steps: tuple[float, ...]
     """Share of the names on the way of each reading that are given; the broad answer has none, which counts as all."""
 
@@ -83,9 +83,9 @@ class MuSiQueCompactEnv(CompactEnv[ReadingsTask, ReadingsOutcome]):
 
     ## Rewards
 
-    ``reading_1`` to ``reading_3``, each in [0, 1]: the worth of the final name, times (1 + share of its steps
-    given) / 2. In its own reading the right name is worth 1 and elsewhere nothing; the region is worth ``broad`` (0.4)
-    in all readings. ``pareto_front()`` is exact.
+    ``reading_1`` to ``reading_3``, each in [0, 1]: the score of the final name, times (1 + share of its steps given) /
+    2. The right name scores 1 in its own reading and 0 in the others; the region scores ``broad`` (0.4) in all
+    readings. ``pareto_front()`` is exact.
     """
 
     task_type = ReadingsTask

@@ -58,9 +58,9 @@ class PersonasEnv(TaskEnv[PersonasTask, str, PersonasOutcome]):
     that breaks a rule: it has 8 to 120 words, uses the topic's word, and at most a quarter of its runs of four words
     are copied from the prompt or repeat an earlier one.
 
-    With ``preset="paper"`` one text can pass all checks. With ``"conflict"`` every instance is certified by its exact
-    front: the best three texts are worth at least 1.3 times the best one (``min_set_worth``), and 1.15 times the best
-    three among the texts whose mean is within 0.02 of the best (``min_vector_worth``), in expected utility.
+    With ``preset="paper"`` one text can pass all checks. With ``"conflict"`` every task is certified by its exact
+    front: the utility of the best three texts is at least 1.3 times that of the best one (``min_set_gain``). It is at
+        least 1.15 times that of the best three texts whose mean is within 0.02 of the best (``min_vector_gain``).
 
     ``pareto_front()`` is exact: the points are the maximal sets of checks without a contradiction, each with a text
     that passes them, and no text passes two checks that contradict each other.

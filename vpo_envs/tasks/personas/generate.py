@@ -9,16 +9,16 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from vpo_envs.core import Split, split_of_content
-from vpo_envs.pareto import worths
+from vpo_envs.pareto import gains
 from vpo_envs.tasks.generation import CertifiedConfig, ascending
 from vpo_envs.tasks.personas.checks import Check, Family, exclude, holds, read_text
 from vpo_envs.tasks.personas.front import WORDS, contradictions, maximal_sets, shares, witness
 from vpo_envs.tasks.personas.task import WORDINGS, PersonasTask, content, evaluate, request
 
 ATTEMPTS = 3000
-"""Instances that are drawn before the knobs count as impossible."""
+"""Tasks that are drawn before the knobs count as impossible."""
 PHRASES = 200
-"""Phrases that are drawn for one position before the instance is dropped."""
+"""Phrases that are drawn for one position before the task is dropped."""
 MAX_PERSONAS = 4
 
 
@@ -42,7 +42,7 @@ class PersonasConfig(CertifiedConfig):
 
 PRESETS = {
     "conflict": PersonasConfig(exclusive=(2, 3)),
-    "paper": PersonasConfig(min_set_worth=1.0, min_vector_worth=1.0),
+    "paper": PersonasConfig(min_set_gain=1.0, min_vector_gain=1.0),
 }
 
 NUMBERS = ("", "", "", "", "3 ", "7 ", "12 ", "40 ", "99 ")
@@ -64,8 +64,8 @@ def draw_task(source: random.Random, config: PersonasConfig, split: Split) -> Pe
         if task is not None:
             return task
     raise ValueError(
-        f"none of {ATTEMPTS} texts for personas reached min_set_worth={config.min_set_worth} and min_vector_worth="
-        f"{config.min_vector_worth} with {config}: lower them, or allow more checks"
+        f"none of {ATTEMPTS} texts for personas reached min_set_gain={config.min_set_gain} and min_vector_gain="
+        f"{config.min_vector_gain} with {config}: lower them, or allow more checks"
     )
 
 
@@ -87,7 +87,7 @@ def _try_task(source: random.Random, config: PersonasConfig, split: Split) -> Pe
         source.shuffle(checks)
     checks = [check for checks in personas for check in checks]
     sets = list(maximal_sets(contradictions(checks)))
-    if not config.certifies(lambda: worths(shares(personas, sets))):
+    if not config.certifies(lambda: gains(shares(personas, sets))):
         return None
     text = request(topic, personas, source.choice(WORDINGS))
     task = PersonasTask(request=text, topic=topic, personas=tuple(map(tuple, personas)))
@@ -216,7 +216,7 @@ AGREEING: tuple[Family, ...] = (
 )
 """Families of which one text seldom passes the checks of two tasks."""
 CHECKS_TRIED = 200
-"""Checks that are drawn for one persona before the instance is dropped."""
+"""Checks that are drawn for one persona before the task is dropped."""
 LIMITED = 0.05
 """Share of checks that forbid something, which a text passes that was written for no task."""
 

@@ -63,7 +63,7 @@ class ToolsEnv(TaskEnv[ToolsTask, Attempt, ToolsOutcome]):
     With ``preset="conflict"`` a request has four parts, each of which an exact tool or a quick one can do, at a price;
     the credits do not cover everything. The objectives are ``request_1`` to ``request_4``: the accuracy of the
     tool that did this part with exactly the right arguments, 0 if none did. All are 0 for an attempt that is not
-    well-formed, costs more than the budget or calls a tool that is not listed. Every instance is certified: the
+    well-formed, costs more than the budget or calls a tool that is not listed. Every task is certified: the
     all-ones vector is unattainable, the front has at least three points, and the best three attempts beat the best one
     by 0.05 in expected utility.
 

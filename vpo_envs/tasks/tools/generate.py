@@ -291,7 +291,7 @@ RULES = (
 def draw_market_task(source: random.Random, config: ToolsConfig) -> ToolsTask | None:
     """Draw a task with preset ``conflict``; ``None`` if it is not certified.
 
-    Certified means that several attempts are worth more than one; see :func:`vpo_envs.pareto.needs_a_set`.
+    Certified means that several attempts score more than one; see :func:`vpo_envs.pareto.needs_a_set`.
     """
     wants = draw_wants(source, NUM_REQUESTS, 0.0)
     dialogue = user_turn(source, wants)
