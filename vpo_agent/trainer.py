@@ -34,7 +34,7 @@ from vpo_agent.policy.model_choice import ModelChoice
 from vpo_agent.policy.samples import MAX_RESPONSES, Sampler
 from vpo_agent.progress import progress_bar
 from vpo_agent.rollouts.backends import open_sampler, with_backend
-from vpo_agent.rollouts.collect import Rollouts, collect, environments_of, numbers_of_answers
+from vpo_agent.rollouts.collect import Rollouts, collect, environments_of, numbers_of_answers, trainer_state
 from vpo_agent.rollouts.gap import check_gap
 from vpo_agent.rollouts.prompts import SPREAD, check_all_prompts, check_prompts
 from vpo_agent.runs.checkpoints import checkpoints, load_checkpoint, newest_whole, save_checkpoint, set_aside
@@ -145,6 +145,10 @@ class Trainer(Training):
             thinking=config.thinking == "on",
             date=config.date,
         )
+        self._scored_step = 0
+        """Training steps of the policy whose answers are scored, which reward functions may read."""
+        for env in environments:
+            env.set_trainer(self.policy.chat.encode_texts, lambda: trainer_state(self._scored_step, config.steps))
         longest = self._check_prompts()
         self.plan = self._plan_memory(longest)
         """How the run fits into the memory of its GPU; ``None`` on a CPU."""
@@ -205,6 +209,7 @@ class Trainer(Training):
     def prepare(self) -> ScoredRollouts:
         """Sample responses to the prompts of the next step, score them and estimate their advantages."""
         config, started = self.config, time.perf_counter()
+        self._scored_step = self.step
         first = self.step * config.prompts_per_step
         indices = range(first, first + config.prompts_per_step)
         try:
@@ -410,6 +415,7 @@ class Trainer(Training):
 
     def _sample_pool(self, env: AnyEnv, prompts: int, num_answers: int, label: str, *, initial: bool = False) -> Pool:
         config = self.config
+        self._scored_step = 0 if initial else self.step
         return sample_pool(
             env,
             (self.reference or self._load_initial()) if initial else self.sampler,

@@ -299,6 +299,21 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         :class:`~vpo_envs.contract.errors.NothingToScoreWith` says that nothing is there.
         """
 
+    def set_trainer(
+        self, encode: Callable[[Sequence[str]], list[list[int]]] | None, state: Callable[[], Any] | None = None
+    ) -> None:
+        """Tell the environment what is around it, once the model is loaded whose answers it scores.
+
+        By default a score does not depend on that.
+
+        Args:
+            encode: Returns the token ids of texts; ``None`` without a tokenizer.
+            state: Returns the ``transformers.TrainerState`` of the training; ``None`` without one.
+
+        Raises:
+            ValueError: What scores answers needs something that is not there.
+        """
+
     def active(self, task: TaskT) -> NDArray[np.bool_]:
         """Return which objectives count for ``task``, shape (d,). An inactive objective has no weight anywhere."""
         return np.ones(self.reward_dim, dtype=bool)

@@ -442,6 +442,7 @@ class AdapterReward:
     ) -> list[float | None]:
         """Return the value of each response of this process; ``None`` if its scorer failed."""
         if self._column == 0:
+            self.adapter.env.set_trainer(self.adapter.chat.encode_texts, lambda: trainer_state)
             step = trainer_state.global_step // self.adapter.updates_per_step
             self.adapter.score(completion_ids, task, row, step, num_answers, response)
             if log_metric is not None:

@@ -95,15 +95,15 @@ class ChatFormat:
             ValueError: A prompt has no tokens.
         """
         if self.is_chat:
-            rows = self.encode_formatted([self.apply(as_messages(prompt)) for prompt in prompts])
+            rows = self.encode_texts([self.apply(as_messages(prompt)) for prompt in prompts])
         else:
             rows = self.encode_plain([as_text(prompt) for prompt in prompts])
         if not all(rows):
             raise ValueError("a prompt has no tokens: the tokenizer reads it as empty text")
         return rows
 
-    def encode_formatted(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of texts that a template has formatted, which writes the special tokens itself."""
+    def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of texts, with those special ones alone that a text itself has, as after a template."""
         rows: list[list[int]] = self._tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
         return rows
 

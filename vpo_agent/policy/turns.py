@@ -140,7 +140,7 @@ def take_turns(
 
 def reply_tokens(chat: ChatFormat, reply: str) -> list[int]:
     """Return the tokens of a reply, with what the chat template puts around it."""
-    [tokens] = chat.encode_formatted([chat.reply_text(reply)])
+    [tokens] = chat.encode_texts([chat.reply_text(reply)])
     return tokens
 
 
@@ -159,7 +159,7 @@ def response_tokens(chat: ChatFormat, responses: Sequence[str]) -> tuple[list[li
                 pieces.append(chat.reply_text(reply))
                 own.append(False)
         counts.append(len(pieces) - before)
-    encoded = iter(zip(chat.encode_formatted(pieces), own, strict=True))
+    encoded = iter(zip(chat.encode_texts(pieces), own, strict=True))
     tokens: list[list[int]] = []
     trained: list[list[bool]] = []
     for count in counts:

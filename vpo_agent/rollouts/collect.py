@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,13 @@ def environments_of(config: TrainConfig) -> tuple[AnyEnv, AnyEnv, AnyEnv]:
     )
     train = make_text_env(config.env, **config.train_kwargs, num_answers=config.max_answers, split="train")
     return train, evaluated, validation
+
+
+def trainer_state(step: int, steps: int) -> Any:
+    """Return the ``transformers.TrainerState`` of a training that has taken ``step`` of its ``steps``."""
+    from transformers import TrainerState  # loads hundreds of modules, which few rewards need
+
+    return TrainerState(global_step=step, max_steps=steps)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from vpo_agent.policy.downloads import check_saved_model
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.loading import base_of_adapters
 from vpo_agent.policy.samples import MAX_RESPONSES, TextSampler
-from vpo_agent.rollouts.collect import make_text_env
+from vpo_agent.rollouts.collect import make_text_env, trainer_state
 from vpo_agent.rollouts.endpoint import EndpointPolicy
 from vpo_agent.rollouts.prompts import check_prompts
 from vpo_agent.runs.targets import find_checkpoint, find_model, near_target
@@ -66,7 +67,8 @@ def sample_run(folder: Path, given: Mapping[str, Any]) -> Pool:
     }
     trained = config.model_dump(mode="json", include={"model", "method", "method_options"})
     origin = {"run": folder.resolve().name, **trained, "step": step}
-    return _sample(given, defaults, origin, model, config.dtype, scalar_weights=config.scalar_weights)
+    state = partial(trainer_state, step, config.steps)
+    return _sample(given, defaults, origin, model, config.dtype, scalar_weights=config.scalar_weights, state=state)
 
 
 def sample_model(model: str, given: Mapping[str, Any]) -> Pool:
@@ -93,8 +95,12 @@ def _sample(
     model: str | Path | EndpointPolicy,
     dtype: str = "auto",
     scalar_weights: list[float] | None = None,
+    state: Callable[[], Any] | None = None,
 ) -> Pool:
-    """Sample from an endpoint, or load a model and check that the prompts of the tasks fit into its context."""
+    """Sample from an endpoint, or load a model and check that the prompts of the tasks fit into its context.
+
+    ``state`` returns the ``transformers.TrainerState`` of the run that the model is from.
+    """
     chosen = {**DEFAULTS, **defaults, **given}
     env_kwargs = {**defaults.get("env_kwargs", {}), **given.get("env_kwargs", {})}
     for name in ("split", "num_answers"):
@@ -110,6 +116,7 @@ def _sample(
     policy: TextSampler
     if isinstance(model, EndpointPolicy):
         policy = model
+        env.set_trainer(None, state)
     else:
         policy = local = LMPolicy.from_pretrained(
             model,
@@ -118,6 +125,7 @@ def _sample(
             thinking=chosen["thinking"] == "on",
             date=chosen["date"],
         )
+        env.set_trainer(local.chat.encode_texts, state)
         check_prompts(local, env, indices, chosen["max_new_tokens"])
         source["dtype"] = str(local.dtype).removeprefix("torch.")
         source |= {"thinking": chosen["thinking"]} if local.chat.thinks else {}

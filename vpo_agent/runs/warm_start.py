@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import MAX_RESPONSES, Samples
 from vpo_agent.policy.word_models import has_words, small_policy, with_words_of
 from vpo_agent.progress import progress_bar
+from vpo_agent.rollouts.collect import trainer_state
 from vpo_agent.rollouts.prompts import check_all_prompts, check_prompts
 from vpo_agent.runs.checkpoints import load_checkpoint, newest_whole, save_checkpoint, write_text_atomically
 from vpo_agent.runs.inputs import check_inputs, hash_inputs, note_inputs
@@ -77,6 +79,7 @@ class WarmStartTraining(Training):
             self._changed_inputs = check_inputs(out, self._inputs, owner, accept=accept_changes)
         env.check_scorers()
         policy = self._load(env, checkpoint, device, gradient_checkpointing)
+        env.set_trainer(policy.chat.encode_texts, partial(trainer_state, 0, recipe.steps))
         if policy.slower:
             print(policy.slower)
         self.plan = None if has_words(policy) else _plan(policy, env, recipe, gradient_checkpointing)
@@ -176,6 +179,8 @@ class WarmStartTraining(Training):
         """Return measures of validation answers, ``m`` in each response: means over tasks."""
         recipe = self.recipe
         env = _validation_env(recipe, m)
+        encode = self.learner.policy.chat.encode_texts
+        env.set_trainer(encode, partial(trainer_state, self.step, recipe.steps))
         pool = sample_pool(
             env,
             self.learner.policy,

@@ -100,6 +100,7 @@ def run_search(
         log = out / f"{target.name}.jsonl"
         policy = target.load()
         _claim_policy(target, policy, log)
+        env.set_trainer(policy.chat.encode_texts)
         done = read_log(log)
         missing = [index for index in job.indices if index not in done]
         if missing:

@@ -129,7 +129,7 @@ def encode(request: CompletionRequest, chat: ChatFormat) -> list[int]:
     if chat.is_chat and messages:
         for message in messages:
             message["role"] = message["role"].replace("developer", "system")
-        (tokens,) = chat.encode_formatted([chat.apply(messages) + beginning])
+        (tokens,) = chat.encode_texts([chat.apply(messages) + beginning])
     else:
         (tokens,) = chat.encode_plain([(request.prompt or as_text(messages)) + beginning])
     if not tokens:

@@ -27,6 +27,8 @@ class FunctionRewards(Subject):
         self.names = self._functions.names
         self.goals = goals(self._functions.described)
         """What a prompt for several answers says of the objectives."""
+        self.waiting = self._functions.waiting
+        """Functions that read what only a trainer has."""
         weights = np.full(len(self.names), 1 / len(self.names))
         self.cases = [
             Case(as_text(row["prompt"]), good_responses(row), good_responses(row), weights, None) for row in rows
@@ -47,6 +49,11 @@ def measured_ranges(functions: Mapping[str, Function], rows: Sequence[Row]) -> d
     """Return the lowest and highest reward by objective, over good answers, those to other prompts, and poor ones."""
     subject = FunctionRewards(functions, rows[:MEASURED_ON], (-np.inf, np.inf))
     ranges = {row.objective: [float(f"{row.lowest:.6g}"), float(f"{row.highest:.6g}")] for row in subject.table()}
+    for name in subject.waiting:
+        raise ValueError(
+            f"the range of {name} cannot be measured before a model is there ({subject.errors[name]}): give --range "
+            f"{name}=LOW,HIGH"
+        )
     return {name: [low, high] for name, (low, high) in ranges.items() if low < high}
 
 

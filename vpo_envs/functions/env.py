@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import cycle, islice, pairwise
 from pathlib import Path
@@ -18,9 +18,11 @@ from pydantic import Field, JsonValue
 from vpo_envs.common.imports import FUNCTIONS_ID
 from vpo_envs.core import Failure, Frozen, Objective, ScorerFailure, Task, Unparsable
 from vpo_envs.functions.rewards import (
+    Encode,
     Function,
     RewardFunctions,
     Row,
+    Trainer,
     by_name,
     find_functions,
     goals,
@@ -213,7 +215,8 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
     def check_scorers(self) -> None:
         """Try the functions on the good answers of a few rows and on poor ones.
 
-        With ``check_rewards=False`` nothing is tried.
+        With ``check_rewards=False`` nothing is tried. A function that reads ``completion_ids`` or ``trainer_state`` is
+        tried once :meth:`set_trainer` says what there is.
 
         Raises:
             ValueError: A function fails for an answer, gives no answer a number, gives a good one a number outside its
@@ -229,13 +232,18 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
         pairs = [*good, *to_others, *poor]
         scores, failures = self.functions([row for row, _ in pairs], [text for _, text in pairs])
         way_out = """or leave out this check with --env-kwargs '{"check_rewards": false}'"""
+        waiting = self.functions.waiting
         for number, name, fault in failures:
+            if name in waiting:
+                continue
             row, text = pairs[number]
             raise ValueError(
                 f"the reward function {name} gives {fault}, for the answer {text!r:.60} to the prompt "
                 f"{row['prompt']!r:.60}: mend it, {way_out}"
             )
         for name, (low, high), column in zip(self.objective_names, self.ranges, scores.T, strict=True):
+            if name in waiting:
+                continue
             given = column[~np.isnan(column)]
             if not len(given) and not self._gives_a_number(name):
                 raise ValueError(
@@ -255,6 +263,18 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
                     f"the reward {name} is {given[0]:.4g} for all {len(texts)} answers that were tried, good ones and "
                     f"poor ones: it cannot tell answers apart. Mend it, {way_out}"
                 )
+
+    def set_trainer(self, encode: Encode | None, state: Callable[[], Any] | None = None) -> None:
+        """Give functions in TRL's signature ``completion_ids`` and ``trainer_state``, and try those that waited.
+
+        Raises:
+            ValueError: A function that waited reads what is not there, or teaches nothing, see :meth:`check_scorers`.
+        """
+        self.functions.trainer = Trainer(encode, state)
+        if self.functions.waiting:
+            self.functions.waiting = set()
+            self._active.clear()
+            self.check_scorers()
 
     def _gives_a_number(self, name: str) -> bool:
         """Return whether an objective gives a number to the good answer of any row, or else to its prompt."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import shlex
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,24 +17,39 @@ from vpo_envs.text import as_messages, as_text
 
 Function = Callable[..., Any]
 Row = dict[str, Any]
+Encode = Callable[[Sequence[str]], list[list[int]]]
 
 LAMBDA = "<lambda>"
 """What Python calls a function without a name."""
-ONLY_IN_TRL = ("completion_ids", "trainer_state", "log_extra", "log_metric", "environments")
-"""What TRL passes to a function beside texts and fields."""
+WHY_ABSENT = {
+    "completion_ids": "a model's tokenizer makes, and none was loaded: it is there in a training and where a model is "
+    "evaluated",
+    "trainer_state": "a training has, and this is none",
+    **dict.fromkeys(
+        ("log_extra", "log_metric", "environments"), "TRL passes and an environment does not have: return the reward"
+    ),
+}
+"""What TRL passes to a function beside texts and fields, and why it may not be there, as the rest of a sentence."""
 
 
-class OnlyInTRL:
-    """Stands for what TRL passes and an environment does not have, until a function looks into it."""
+class Trainer(NamedTuple):
+    """What is around an environment whose answers a model writes."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    encode: Encode | None
+    """Returns the token ids of texts; ``None`` without a tokenizer."""
+    state: Callable[[], Any] | None
+    """Returns the ``transformers.TrainerState``; ``None`` without a training."""
+
+
+class Absent:
+    """Stands for what TRL passes and is not there, until a function looks into it."""
+
+    def __init__(self, name: str, note_read: Callable[[str], None]) -> None:
+        self._name, self._note_read = name, note_read
 
     def _refuse(self, *_: Any) -> Any:
-        raise ValueError(
-            f"it reads {self._name!r}, which TRL passes and an environment does not have: its rewards follow from the "
-            "row and the text of an answer alone, wherever it is scored"
-        )
+        self._note_read(self._name)
+        raise ValueError(f"it reads {self._name!r}, which {WHY_ABSENT[self._name]}")
 
     __getitem__ = __iter__ = __len__ = __bool__ = __call__ = _refuse
 
@@ -57,6 +73,10 @@ class RewardFunctions:
     message), ``response`` (or ``completion``) or a field of the row. A field that a function needs, and that only other
     rows have, is null.
 
+    A function that is called as TRL calls it may also name ``completion_ids``, the token ids of the completions (of the
+    answers alone, without a mark of their end), and ``trainer_state``, the ``transformers.TrainerState``. Where there
+    is no tokenizer or no training, reading them is an error that says so.
+
     Args:
         functions: Functions by name.
         rows: The rows as the functions are given them, one or more. The good response of the first tells which of the
@@ -71,7 +91,11 @@ class RewardFunctions:
         for name, function in functions.items():
             _check_parameters(name, function, fields)
         self.functions = functions
-        self._parts = {name: _parts(name, function, rows[0]) for name, function in functions.items()}
+        self.trainer: Trainer | None = None
+        """What the functions are given of a trainer; ``None`` until it is known what there is."""
+        self.waiting: set[str] = set()
+        """Functions that have read what a trainer may have, before it was known."""
+        self._parts = {name: self._parts_of(name, function, rows[0]) for name, function in functions.items()}
         """The objectives of each function that returns a mapping; none for one that returns a number."""
         self.described = {
             part: (inspect.getdoc(functions[name]) or "").partition("\n")[0].rstrip(".")
@@ -92,8 +116,8 @@ class RewardFunctions:
         """
         columns: list[list[float]] = []
         failures: list[tuple[int, str, str]] = []
-        for name, function in self.functions.items():
-            results, errors = _results_of(function, rows, responses)
+        for name in self.functions:
+            results, errors = self._results_of(name, rows, responses)
             failures += [(number, name, error) for number, error in errors.items()]
             parts = self._parts[name]
             keys: list[str | None] = [part.removeprefix(f"{name}.") for part in parts]
@@ -103,25 +127,64 @@ class RewardFunctions:
                 failures += [(number, name, fault) for number, (_, fault) in enumerate(rewards) if fault]
         return np.array(columns, dtype=np.float64).T.reshape(len(responses), len(self.names)), failures
 
-
-def _results_of(function: Function, rows: Sequence[Row], responses: Sequence[str]) -> tuple[list[Any], dict[int, str]]:
-    """Return the results for responses, ``None`` where the function fails, and the error by number of the response."""
-    try:
-        return call(function, rows, responses), {}
-    except (Exception, SystemExit) as error:
-        error_of_all = told(error)
-    results: list[Any] = []
-    errors: dict[int, str] = {}
-    for number, (row, text) in enumerate(zip(rows, responses, strict=True)):
+    def _results_of(self, name: str, rows: Sequence[Row], responses: Sequence[str]) -> tuple[list[Any], dict[int, str]]:
+        """Return what a function gives, ``None`` where it fails, and the error by number of the response."""
         try:
-            results += call(function, [row], [text])
+            return self._call(name, rows, responses), {}
         except (Exception, SystemExit) as error:
-            results.append(None)
-            errors[number] = told(error)
-    if errors:
-        return results, errors
-    # It fails only for several responses, such as by the length of its list.
-    return [None] * len(rows), dict.fromkeys(range(len(rows)), error_of_all)
+            error_of_all = told(error)
+        results: list[Any] = []
+        errors: dict[int, str] = {}
+        for number, (row, text) in enumerate(zip(rows, responses, strict=True)):
+            try:
+                results += self._call(name, [row], [text])
+            except (Exception, SystemExit) as error:
+                results.append(None)
+                errors[number] = told(error)
+        if errors:
+            return results, errors
+        # It fails only for several responses, such as by the length of its list.
+        return [None] * len(rows), dict.fromkeys(range(len(rows)), error_of_all)
+
+    def _call(self, name: str, rows: Sequence[Row], responses: Sequence[str]) -> list[Any]:
+        """Return the results of a function for responses to rows."""
+        function = self.functions[name]
+        parameters, open_ended = _parameters(function)
+        names = {parameter.name for parameter in parameters}
+        needed = (parameter.name for parameter in parameters if parameter.default is parameter.empty)
+        required = dict.fromkeys(name for name in needed if name not in WHY_ABSENT)
+        rows = [{**required, **row} for row in rows]
+        if BATCHED not in names:
+            return _call_each(function, rows, responses, names, open_ended=open_ended)
+        passed: dict[str, Any] = {
+            absent: Absent(absent, partial(self._note_read, name)) for absent in WHY_ABSENT if absent in names
+        }
+        encode, state = self.trainer or Trainer(None, None)
+        if encode is not None and (open_ended or "completion_ids" in names):
+            passed["completion_ids"] = encode(responses)
+        if state is not None and (open_ended or "trainer_state" in names):
+            passed["trainer_state"] = state()
+        return _call_batched(function, rows, responses, passed, names, open_ended=open_ended)
+
+    def _note_read(self, function: str, absent: str) -> None:
+        """Note that a function has read what is absent, if a trainer may have it."""
+        if self.trainer is None and absent in ("completion_ids", "trainer_state"):
+            self.waiting.add(function)
+
+    def _parts_of(self, name: str, function: Function, row: Row) -> tuple[str, ...]:
+        """Return the objectives of a function that returns a mapping; of one that waits for a trainer, none."""
+        response = (*good_responses(row), as_text(row["prompt"]))[0]
+        try:
+            result, _ = self._call(name, [row] * 2, [response] * 2)
+        except (Exception, SystemExit) as error:
+            if name in self.waiting:
+                return ()
+            raise ValueError(f"{name} raises {told(error)}, for the good answer of row 1") from None
+        if isinstance(result, Mapping):
+            return tuple(f"{name}.{part}" for part in result)
+        if result is not None and not np.isfinite(_number(result)):
+            raise ValueError(f"{name} gives {_fault(result, None)}, for the good answer of row 1")
+        return ()
 
 
 def _reward(result: Any, key: str | None) -> tuple[float, str]:
@@ -294,15 +357,10 @@ def _is_absent(value: Any) -> bool:
     return value is None or value == [] or (isinstance(value, str) and not value.strip())
 
 
-def call(function: Function, rows: Sequence[Row], responses: Sequence[str]) -> list[Any]:
-    """Return the results of a function for responses to rows."""
-    parameters, open_ended = _parameters(function)
-    names = {parameter.name for parameter in parameters}
-    needed = (parameter.name for parameter in parameters if parameter.default is parameter.empty)
-    required = dict.fromkeys(name for name in needed if name not in ONLY_IN_TRL)
-    rows = [{**required, **row} for row in rows]
-    if BATCHED in names:
-        return _call_batched(function, rows, responses, names, open_ended=open_ended)
+def _call_each(
+    function: Function, rows: Sequence[Row], responses: Sequence[str], names: Container[str], *, open_ended: bool
+) -> list[Any]:
+    """Call a function once for each response, with those of the fields that ``names`` holds, or with all."""
     results = []
     for row, text in zip(rows, responses, strict=True):
         # Functions that take texts are given that of the last message.
@@ -312,17 +370,25 @@ def call(function: Function, rows: Sequence[Row], responses: Sequence[str]) -> l
 
 
 def _call_batched(
-    function: Function, rows: Sequence[Row], responses: Sequence[str], names: Container[str], *, open_ended: bool
+    function: Function,
+    rows: Sequence[Row],
+    responses: Sequence[str],
+    passed: Mapping[str, Any],
+    names: Container[str],
+    *,
+    open_ended: bool,
 ) -> list[Any]:
-    """Call a function as TRL does, with those of the fields that ``names`` holds; with all if it is ``open_ended``."""
+    """Call a function as TRL does, with those of the fields that ``names`` holds; with all if it is ``open_ended``.
+
+    ``passed`` is what comes from a trainer.
+    """
     fields = dict.fromkeys(name for row in rows for name in row if name != "prompt")
     columns = {name: [row.get(name) for row in rows] for name in fields}
     completions: list[Any] = list(responses)
     for number, row in enumerate(rows):
         if not isinstance(row["prompt"], str):
             completions[number] = [{"role": "assistant", "content": responses[number]}]
-    absent = {name: OnlyInTRL(name) for name in ONLY_IN_TRL if name in names}
-    values = {**absent, **columns, "prompts": [row["prompt"] for row in rows], BATCHED: completions}
+    values = {**passed, **columns, "prompts": [row["prompt"] for row in rows], BATCHED: completions}
     returned = function(**{name: value for name, value in values.items() if open_ended or name in names})
     results = list(returned) if isinstance(returned, Iterable) else None
     if results is None or len(results) != len(responses):
@@ -350,26 +416,13 @@ def _check_parameters(name: str, function: Function, fields: Iterable[str]) -> N
         raise ValueError(f"{name} is async, so it returns no number when it is called: make it an ordinary function")
     for parameter in parameters:
         if parameter.name not in known and parameter.default is parameter.empty:
-            if batched and parameter.name in ONLY_IN_TRL:
+            if batched and parameter.name in WHY_ABSENT:
                 continue
             usual = f"prompts, {BATCHED}" if batched else "prompt, response"
             known_fields = ", ".join(fields)
             raise ValueError(
                 f"{name} needs {parameter.name!r}, which is neither {usual} nor a field of the rows ({known_fields})"
             )
-
-
-def _parts(name: str, function: Function, row: Row) -> tuple[str, ...]:
-    response = (*good_responses(row), as_text(row["prompt"]))[0]
-    try:
-        result, _ = call(function, [row] * 2, [response] * 2)
-    except (Exception, SystemExit) as error:
-        raise ValueError(f"{name} raises {told(error)}, for the good answer of row 1") from None
-    if isinstance(result, Mapping):
-        return tuple(f"{name}.{part}" for part in result)
-    if result is not None and not np.isfinite(_number(result)):
-        raise ValueError(f"{name} gives {_fault(result, None)}, for the good answer of row 1")
-    return ()
 
 
 def _fault(value: Any, key: str | None) -> str:

@@ -16,7 +16,9 @@ import toys
 from paths import ROOT, TESTS
 from processes import forked_python, preload, run_python
 from tokenizers.processors import TemplateProcessing
+from transformers import TrainerState
 
+import vpo_envs
 from envs_data import bundled_model_path
 from vpo_agent.command import main
 from vpo_agent.config import make_config, read_run_config
@@ -145,6 +147,29 @@ def make_adapter(tokenizer: Any, *, num_answers: tuple[int, ...] = (3,), **setti
 def answers(tokenizer: Any, *letters: str) -> list[int]:
     text = " ".join(f"<answer_{i}> {letter} </answer_{i}>" for i, letter in enumerate(letters, 1))
     return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def test_reward_functions_get_what_trl_passes(tokenizer: Any) -> None:
+    seen: list[tuple[list[list[int]], Any]] = []
+
+    def known(completions: list[str], completion_ids: list[list[int]], trainer_state: Any) -> list[float]:
+        seen.append((completion_ids, trainer_state))
+        return [float(text in "abc") for text in completions]
+
+    rows = [{"prompt": f"pick for {number}", "answer": "a"} for number in range(8)]
+    env = vpo_envs.from_functions(rows, [known], split="train", num_answers=3)
+    adapter = TRLAdapter(env, tokenizer, rollouts_per_prompt=4, num_weights=16)
+    row = adapter.dataset([5])[0]
+    state = TrainerState(global_step=2, max_steps=9)
+    ids = [answers(tokenizer, *letters) for letters in ("abc", "abd", "dea", "edc")]
+    _, _, column, _ = adapter.reward_functions()
+    seen.clear()
+    adapter.reward_functions()[0](completion_ids=ids, task=[row["task"]] * 4, row=[0] * 4, trainer_state=state)
+    assert all(one is state for _, one in seen)
+    encoded = {tuple(tokenizer(letter, add_special_tokens=False)["input_ids"]) for letter in "abcde"}
+    assert {tuple(answer) for answers_of_call, _ in seen for answer in answers_of_call} == encoded
+    means = column(completion_ids=ids, task=[row["task"]] * 4, row=[0] * 4, trainer_state=state)
+    assert means == pytest.approx([1, 2 / 3, 1 / 3, 1 / 3])
 
 
 def test_a_failed_scorer_leaves_its_rollout_out(tokenizer: Any) -> None:

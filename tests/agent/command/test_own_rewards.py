@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import toys
 from paths import ROOT
+from scripted_endpoint import scripted
+from transformers import AutoTokenizer
 
 from vpo_agent.command import main
 from vpo_agent.command.options import parse_job
@@ -89,6 +92,83 @@ def test_a_file_and_functions_train_and_the_run_is_evaluated_again(
     (folder / "own_rewards.py").rename(folder / "moved" / "own_rewards.py")
     assert main([*again, "--trust", "source,rewards", "--import", "moved/own_rewards.py"]) == 0
     assert json.loads((folder / "found" / "eval.json").read_text())["objectives"] == ["letter", "brief"]
+
+
+WATCHED = """
+import json
+def watched(completions, completion_ids, trainer_state, wanted):
+    with open("seen.jsonl", "a") as file:
+        print(json.dumps([completions, completion_ids, trainer_state.global_step, trainer_state.max_steps]), file=file)
+    return [text.count(letter) / 6 for text, letter in zip(completions, wanted)]
+def counted(completions, wanted, completion_ids, **_):
+    rows = zip(completions, wanted, completion_ids)
+    return [min(1.0, text.count(letter) / 9 + len(ids) / 90) for text, letter, ids in rows]
+"""
+
+
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved model that writes an answer to each of the prompts."""
+    tokenizer = toys.bpe_tokenizer()
+    model = toys.tiny_model("qwen3", tokenizer, scale=1.0, max_position_embeddings=512)
+    tags = "Answer between these tags:\n<answer> your answer </answer>"
+    toys.teach(model, tokenizer, [(f"write {i}\n\n{tags}", "<answer>aab</answer>") for i in range(40)], steps=60)
+    folder = tmp_path_factory.mktemp("writer")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_functions_get_tokens_and_state_in_training_and_where_a_run_is_evaluated(
+    folder: Path, writer: Path, no_figures: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "own_rewards.py").write_text(WATCHED)
+    tokenizer = AutoTokenizer.from_pretrained(writer)
+    rewards = ["--rewards", "own_rewards.py:watched,counted"]
+
+    def seen() -> set[tuple[int, int]]:
+        """Return the steps, of how many, that the function has seen since the last call, with the right tokens."""
+        rows = [json.loads(line) for line in (folder / "seen.jsonl").read_text().splitlines()]
+        (folder / "seen.jsonl").unlink()
+        for texts, ids, *_ in rows:
+            assert ids == tokenizer(texts, add_special_tokens=False)["input_ids"]
+        return {(step, steps) for _, _, step, steps in rows}
+
+    assert main([*train(writer), *rewards, "--max-new-tokens", "24", "--scorer-threads", "2"]) == 0
+    assert seen() == {(0, 2), (1, 2), (2, 2)}
+    forget()
+    assert (
+        main([*train(writer), *rewards, "--max-new-tokens", "24", "--scorer-threads", "2", "--resume", "--steps", "3"])
+        == 0
+    )
+    assert seen() == {(0, 3), (2, 3), (3, 3)}
+    forget()
+    trusted = ["--trust", "source,rewards", "--import", "own_rewards.py", "--k", "6", "--eval-prompts", "2"]
+    assert main(["eval", "runs/own", *trusted, "--checkpoint", "initial", "--out", "initial"]) == 0
+    assert seen() == {(0, 3)}
+    forget()
+    assert main(["eval", "runs/own", *trusted, "--out", "last"]) == 0
+    assert seen() == {(3, 3)}
+    forget()
+    model = ["eval", str(writer), *OPTIONS, *rewards, "--k", "2", "--max-new-tokens", "24", "--out", "model"]
+    capsys.readouterr()
+    assert main(model) == 2
+    assert "it reads 'trainer_state', which a training has, and this is none" in capsys.readouterr().err
+    forget()
+    assert main([*model, "--rewards", "own_rewards.py:counted"]) == 0
+    warm = ["warm-start", *OPTIONS, *rewards, "--model", str(writer), "--out", "base", "--steps", "2"]
+    forget()
+    assert main([*warm, "--eval-every", "1", "--eval-prompts", "2", "--eval-answers", "6", "--batch", "4"]) == 0
+    assert seen() == {(0, 2), (1, 2), (2, 2)}
+
+
+def test_an_endpoint_has_no_tokens_and_is_asked_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "own_rewards.py").write_text(WATCHED)
+    with scripted() as endpoint:
+        asked = ["eval", "--endpoint", endpoint.url, "--model", "x", *OPTIONS[:2], *OPTIONS[4:]]
+        assert main([*asked, "--rewards", "own_rewards.py:counted"]) == 2
+        assert not endpoint.requests
+    assert "it reads 'completion_ids', which a model's tokenizer makes, and none" in capsys.readouterr().err
 
 
 def test_ranges_are_measured_once_and_recorded(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

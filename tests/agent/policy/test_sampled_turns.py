@@ -99,7 +99,7 @@ def test_replies_stand_between_the_turns(policy: LMPolicy, samples: Samples) -> 
         runs = groupby(zip(ids, own, strict=True), itemgetter(1))
         holes = [[token for token, _ in run] for is_own, run in runs if not is_own]
         replies = [policy.chat.reply_text(reply) for _, reply in split_turns(text) if reply is not None]
-        assert holes == policy.chat.encode_formatted(replies) if replies else not holes
+        assert holes == policy.chat.encode_texts(replies) if replies else not holes
         if policy.chat.is_chat:
             assert all(reply.startswith("<|end|><|user|>") and reply.endswith("<|assistant|>") for reply in replies)
 

@@ -127,18 +127,3 @@ def test_parts_of_a_message_are_its_text() -> None:
 def test_a_chat_that_a_model_cannot_be_asked_is_refused(chat: list[Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         vpo_envs.from_functions([{"prompt": chat, "answer": "1"}], [right])
-
-
-@pytest.mark.parametrize("name", ["completion_ids", "trainer_state", "log_extra", "log_metric"])
-@pytest.mark.parametrize("use", ["{}.global_step", "len({})", "[x for x in {}]", "{}[0]", "{}('a', 1)", "not {}"])
-def test_what_only_a_trainer_has_may_be_named_and_not_read(name: str, use: str) -> None:
-    functions: dict[str, Any] = {}
-    code = "def {}(completions, answer, {}, **_):\n    {}\n    return [float(c[0]['content'] == a) for c, a in pairs]"
-    code = code.replace("pairs", "zip(completions, answer)")
-    exec(code.format("named", name, "pass"), functions)
-    exec(code.format("reading", name, use.format(name)), functions)
-    env = vpo_envs.from_functions(chats(), [functions["named"]], split="train")
-    task = env.task(0)
-    assert env.score_batch([task], ["<answer>x</answer>"], 1).rewards.shape == (1, 1, 1)
-    with pytest.raises(ValueError, match=f"reading raises .*it reads '{name}', which TRL passes and an environment"):
-        vpo_envs.from_functions(chats(), [functions["reading"]])
