@@ -74,7 +74,7 @@ def toctrees() -> Iterator[str]:
     tasks = sorted({name for env_id in env_ids() if (name := guide(env_id)) != "environments"})
     parts = {
         "See it": ["Overview <README>", "concepts", "environments/index", "playground", "notebooks/quickstart"],
-        "Use an environment": ["environments", *tasks, "compact", "blind", "reinforcement_learning"],
+        "Use an environment": ["environments", *tasks, "blind", "reinforcement_learning"],
         "Your rewards": ["functions", "own_environment", "notebooks/own_rewards", "check"],
         "Train": ["when_a_vector_pays", "training", "own_loop", "methods", "pretrained", "scaling", "adapters"],
         "Evaluate": ["evaluation", "endpoints", "bench", "leaderboard"],

@@ -63,8 +63,7 @@ def test_a_set_and_the_vector_pay_on_every_instance(env_id: str, preset: str, co
     """Every one but those of compact Code.
 
     There a program that the instance was not built around may earn more: of 2,000 training tasks 8 have a gain from
-    a set below 1.3. They are kept, since trying all programs takes more than ten times as long as drawing an instance;
-    see docs/compact.md.
+    a set below 1.3. They are kept, since trying all programs takes more than ten times as long as drawing an task.
     """
     env: Any = gym.make(env_id, preset=preset, split="test").unwrapped
     exponentials = -np.log(qmc.Sobol(env.reward_dim, seed=0).random(1 << 11))
