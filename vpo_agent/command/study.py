@@ -119,7 +119,7 @@ def run_and_report(arguments: argparse.Namespace) -> None:
         delete_data(run)
     for run in runs:
         if run.finished_here and run not in changed and not run.data.is_file():
-            keep_data(run, run.folder)
+            keep_data(run, run.folder, commit="")
     failed: list[StudyRun] = []
     if not arguments.report_only:
         failed = run_study(runs, changed=changed, processes=arguments.processes)

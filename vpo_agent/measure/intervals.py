@@ -5,6 +5,9 @@
 and by Welch's for a difference, since runs of two methods share no more than their tasks. The distances from the mean
 to the bounds of both levels add in squares (MOVER, Zou and Donner 2008). A method with one seed has no second level:
 its interval says nothing of other training runs.
+*Many intervals.* Where there is no difference, one interval of twenty excludes zero all the same. :func:`p_value` is
+the level at which an interval touches zero, and :func:`adjusted` corrects the levels of a whole table (Benjamini and
+Hochberg 1995).
 """
 
 from __future__ import annotations
@@ -87,33 +90,88 @@ def interval(values: ArrayLike, tasks: Sequence[Hashable] | None = None, *, base
         tasks: What the task of each prompt is, as for :func:`over_prompts`.
         baseline: Values of another method on the same prompts, (T, N) or (T, N, c): the result is the difference.
     """
-    methods = [np.asarray(values, dtype=np.float64)]
-    by_prompt = methods[0].mean(axis=0)
-    if baseline is not None:
-        methods.append(np.asarray(baseline, dtype=np.float64))
-        by_prompt = by_prompt - methods[1].mean(axis=0)
+    by_prompt, runs = _levels(values, baseline)
     band = over_prompts(by_prompt, tasks)
-    # The spread of a method with a single seed is unknown.
-    runs = [_rows(seeds.mean(axis=1), "seed") for seeds in methods if len(seeds) > 1]
     if not runs:
         return band
-    half = _spread_of_seeds(runs)
+    error, freedom = _error_of_seeds(runs)
+    half = error * _students_quantile(freedom, (1 - CONFIDENCE) / 2)
     low = band.mean - np.hypot(band.mean - band.low, half)
     high = band.mean + np.hypot(band.high - band.mean, half)
     return Band(band.mean, low, high)
 
 
-def _spread_of_seeds(runs: Sequence[Floats]) -> Floats:
-    """Return the half width of Student's interval for the mean of one method's runs (S, c), or Welch's for two."""
-    # Not scipy.stats, which takes a second to import.
-    from scipy.special import stdtrit
+def p_value(values: ArrayLike, tasks: Sequence[Hashable] | None = None, *, baseline: ArrayLike | None = None) -> float:
+    """Return the level at which :func:`interval` of the same arguments touches zero, two-sided, in (0, 1].
 
+    An interval with a confidence of 95 % excludes zero just if this is below .05. It is at least 1 / ``RESAMPLES``,
+    below which the bootstrap does not tell levels apart.
+
+    Args:
+        values: Shape (S, N).
+        tasks: As for :func:`interval`.
+        baseline: As for :func:`interval`, (T, N).
+    """
+    by_prompt, runs = _levels(values, baseline)
+    mean = abs(float(by_prompt.mean()))
+    sign = 1.0 if by_prompt.mean() > 0 else -1.0
+    resamples = np.sort(sign * resampled_means(_rows(by_prompt, "prompt"), tasks))
+    error, freedom = _error_of_seeds(runs) if runs else (0.0, 1.0)
+    places = np.linspace(0, 1, len(resamples))
+
+    def excludes_zero(tail: float) -> bool:
+        below = max(0.0, mean - float(np.interp(tail, places, resamples)))
+        spread = float(error * _students_quantile(freedom, tail)) if runs else 0.0
+        return bool(np.hypot(below, spread) < mean)
+
+    # The tail that an interval leaves on the side of zero; it is wider the smaller the tail.
+    excluding, touching = 0.5, 0.0
+    if not excludes_zero(excluding):
+        return 1.0
+    for _ in range(40):
+        tail = (excluding + touching) / 2
+        excluding, touching = (tail, touching) if excludes_zero(tail) else (excluding, tail)
+    return max(2 * excluding, 1 / RESAMPLES)
+
+
+def adjusted(p_values: Sequence[float]) -> list[float]:
+    """Return the p-values of a table, adjusted by Benjamini and Hochberg: below q, a share of q is false at most."""
+    count = len(p_values)
+    result = [1.0] * count
+    least = 1.0
+    for rank, place in sorted(enumerate(sorted(range(count), key=p_values.__getitem__), start=1), reverse=True):
+        least = min(least, p_values[place] * count / rank)
+        result[place] = least
+    return result
+
+
+def _levels(values: ArrayLike, baseline: ArrayLike | None) -> tuple[Floats, list[Floats]]:
+    """Return the values of each prompt, (N,) or (N, c), and the means of each run of the methods with several."""
+    methods = [np.asarray(values, dtype=np.float64)]
+    by_prompt = methods[0].mean(axis=0)
+    if baseline is not None:
+        methods.append(np.asarray(baseline, dtype=np.float64))
+        by_prompt = by_prompt - methods[1].mean(axis=0)
+    # The spread of a method with a single seed is unknown.
+    return by_prompt, [_rows(seeds.mean(axis=1), "seed") for seeds in methods if len(seeds) > 1]
+
+
+def _error_of_seeds(runs: Sequence[Floats]) -> tuple[Floats, Floats]:
+    """Return the standard error of the mean of one method's runs (S, c), or of a difference, and Welch's freedom."""
     parts = [rows.var(axis=0, ddof=1) / len(rows) for rows in runs]
     total = np.sum(parts, axis=0)
     shares = np.sum([part**2 / (len(rows) - 1) for part, rows in zip(parts, runs, strict=True)], axis=0)
     # Without any spread the interval is a point, whatever the degrees of freedom.
     freedom = np.divide(total**2, shares, out=np.ones_like(total), where=shares > 0)
-    return np.asarray(np.sqrt(total) * stdtrit(freedom, (1 + CONFIDENCE) / 2))
+    return np.sqrt(total), freedom
+
+
+def _students_quantile(freedom: Floats | float, tail: float) -> Floats:
+    """Return the quantile of Student's distribution above which ``tail`` lies."""
+    # Not scipy.stats, which takes a second to import.
+    from scipy.special import stdtrit
+
+    return np.asarray(stdtrit(freedom, 1 - tail))
 
 
 def _rows(values: ArrayLike, unit: str) -> Floats:

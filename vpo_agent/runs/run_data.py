@@ -23,10 +23,13 @@ EVALUATED = ("step", "expected_utility", "diversity")
 CODE = ("envs_data", "vpo_agent", "vpo_envs")
 
 
-def keep_data(run: PlannedRun, folder: Path) -> None:
-    """Write the data files of the finished run in ``folder``, and of its base unless another run has left that."""
+def keep_data(run: PlannedRun, folder: Path, commit: str) -> None:
+    """Write the data files of the finished run in ``folder``, and of its base unless another run has left that.
+
+    ``commit`` is that of the code with which it ran, empty if it is unknown.
+    """
     config = make_config(read_config(folder / CONFIG_FILE))
-    rests_on = _what_it_rests_on(folder)
+    rests_on = _what_it_rests_on(folder, commit)
     rows = read_rows(folder / "metrics.jsonl")
     trained = {
         "settings": config.model_dump(mode="json", exclude_defaults=True, exclude=set(INCIDENTAL)),
@@ -57,18 +60,18 @@ def _without_texts(pool: Pool, training: Mapping[str, Any]) -> Pool:
     return replace(pool, responses=None, source={**pool.source, TRAINING: training})
 
 
-def _what_it_rests_on(folder: Path) -> dict[str, Any]:
+def _what_it_rests_on(folder: Path, commit: str) -> dict[str, Any]:
     """Return the hashes of a run's inputs, among them its base, the versions of libraries, and the commit if known."""
     rests_on: dict[str, Any] = {"inputs": noted_inputs(folder), "versions": library_versions()}
     if accepted := accepted_changes(folder):
         rests_on["accepted"] = [change._asdict() for change in accepted]
-    if commit := _commit():
+    if commit:
         rests_on["commit"] = commit
     return rests_on
 
 
-def _commit() -> str:
-    """Return the commit of the code that runs, with ``+`` if it has changed since; empty outside a checkout."""
+def commit_of_code() -> str:
+    """Return the commit of the packages on disk, with ``+`` if it has changed since; empty outside a checkout."""
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return ""

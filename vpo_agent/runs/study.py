@@ -20,7 +20,7 @@ from vpo_agent.rollouts.collect import environments_of
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.runs.inputs import INPUTS, changed_inputs, check_inputs, hash_inputs
 from vpo_agent.runs.rows import read_rows
-from vpo_agent.runs.run_data import keep_data, read_training
+from vpo_agent.runs.run_data import commit_of_code, keep_data, read_training
 from vpo_agent.runs.run_folder import RESULTS as RUN_RESULTS
 from vpo_agent.runs.run_folder import changed_settings
 from vpo_agent.runs.study_file import PlannedRun, Study, plan_runs
@@ -203,7 +203,7 @@ def run_study(
                 done += 1
                 minutes = (time.perf_counter() - started) / 60
                 if member.succeeded:
-                    keep_data(member.run, member.run.folder)
+                    keep_data(member.run, member.run.folder, member.commit)
                 else:
                     failed.append(member.run)
                 member.show_end(done, len(runs), minutes)
@@ -227,6 +227,8 @@ class _Active:
     """Environment variables that place it on a GPU."""
     process: subprocess.Popen[bytes]
     bar: Any
+    commit: str
+    """The commit of the code with which it was started; empty if it is unknown."""
     read: int = 0
     """Bytes of its rows that are shown already."""
 
@@ -296,7 +298,7 @@ def _start(run: StudyRun, slot: dict[str, str], environment: Mapping[str, str], 
         )
     bar = progress_bar(f"{run.title}, seed {run.seed}", run.config.steps, 0)
     bar.set_postfix_str("evaluating the base")
-    return _Active(run, slot, process, bar)
+    return _Active(run, slot, process, bar, commit_of_code())
 
 
 def _log(run: StudyRun) -> Path:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vpo_agent.measure.intervals import interval, over_prompts
+from vpo_agent.measure import intervals
+from vpo_agent.measure.intervals import RESAMPLES, adjusted, interval, over_prompts, p_value
 
 
 def test_prompts_are_resampled_as_in_scipys_bootstrap() -> None:
@@ -87,3 +88,45 @@ def test_equal_seeds_differ_by_a_point() -> None:
 def test_malformed_values_are_refused(values: np.ndarray) -> None:
     with pytest.raises(ValueError, match="one row per prompt"):
         over_prompts(values)
+
+
+def test_p_values_of_seeds_alone_are_students_and_welchs() -> None:
+    rng = np.random.default_rng(2)
+    for shift in (0.0, 0.5, 2.0):
+        first, second = rng.normal(size=3), rng.normal(shift, 1, size=5)
+        ours, theirs = (np.repeat(means[:, None], 4, axis=1) for means in (second, first))
+        assert p_value(ours) == pytest.approx(stats.ttest_1samp(second, 0).pvalue)
+        welch = stats.ttest_ind(second, first, equal_var=False).pvalue
+        assert p_value(ours, baseline=theirs) == pytest.approx(welch)
+        assert p_value(theirs, baseline=ours) == pytest.approx(welch)
+
+
+def test_p_values_of_prompts_alone_are_shares_of_resamples_beyond_zero() -> None:
+    for shift in (0.0, 0.1, -0.15):
+        values = np.random.default_rng(1).normal(shift, 0.5, size=60)
+        theirs = stats.bootstrap((values,), np.mean, n_resamples=20_000, rng=1).bootstrap_distribution
+        beyond = min((theirs <= 0).mean(), (theirs >= 0).mean())
+        assert p_value(values[None]) == pytest.approx(2 * beyond, abs=0.04)
+    assert p_value(np.full((1, 10), 0.1)) == 1 / RESAMPLES
+    assert p_value(np.zeros((1, 10))) == 1
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_an_interval_of_the_confidence_of_its_p_value_touches_zero(seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    tasks = [number // 2 for number in range(80)]
+    for shift in (0.02, -0.05, 0.1):
+        ours = rng.normal(0.4 + shift, 0.3, size=(seeds, 80)) + rng.normal(0, 0.03, size=(seeds, 1))
+        theirs = rng.normal(0.4, 0.3, size=(2, 80))
+        monkeypatch.setattr(intervals, "CONFIDENCE", 1 - p_value(ours, tasks, baseline=theirs))
+        band = interval(ours, tasks, baseline=theirs)
+        assert min(abs(band.low), abs(band.high)) < 1e-6
+
+
+def test_adjusted_p_values_are_scipys() -> None:
+    rng = np.random.default_rng(0)
+    for count in (1, 2, 7, 54):
+        levels = rng.random(count) ** 3
+        levels[-1] = levels[0]
+        assert adjusted(levels.tolist()) == pytest.approx(stats.false_discovery_control(levels))
+    assert adjusted([]) == []

@@ -297,7 +297,7 @@ def test_a_study_names_a_run_that_was_made_with_other_rewards(
     train_and_report(Job(changed.config, resume=True, accept_changes=True))
     assert runs_with_changed_inputs(runs(), accept=False) == []
     assert not second.finished
-    keep_data(first, first.folder)
+    keep_data(first, first.folder, commit="")
     shutil.rmtree(first.folder)
     assert runs_with_changed_inputs(runs(), accept=False) == []
     (folder / "marks.py").write_text("MARK = 'c'\n")
