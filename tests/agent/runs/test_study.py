@@ -22,6 +22,7 @@ from processes import PATIENCE, PythonProcess, forked_python
 
 from vpo_agent.command import main
 from vpo_agent.measure.pool import Pool
+from vpo_agent.runs import study
 from vpo_agent.runs.checkpoints import checkpoints, step_of
 from vpo_agent.runs.run_data import read_training
 from vpo_agent.runs.run_lock import RunLock
@@ -194,6 +195,7 @@ def test_runs_share_the_cores_and_have_a_gpu_each(
             return 0
 
     monkeypatch.setattr(subprocess, "Popen", Started)
+    monkeypatch.setattr(study, "commit_of_code", lambda: "")
     monkeypatch.setattr(time, "sleep", lambda _: None)
     path = write(tmp_path, TINY.replace("steps = 1", f'steps = 1\ndevice = "{device}"'))
     run_study(runs_in(tmp_path, read_study(path)), processes=processes)
