@@ -53,7 +53,9 @@ class Task(_Group):
 
     env: Evaluated[str] = _setting("vpo/Maze-v0", "id of a registered environment, or MODULE:ID")
     env_kwargs: Evaluated[dict[str, Any]] = _setting({}, "arguments of the environment, as JSON")
-    imports: Incidental[list[str]] = _setting([], "modules or .py files that register environments of your own")
+    imports: Incidental[list[str]] = _setting(
+        [], "modules or .py files that register environments or methods of your own"
+    )
     model: str = _setting(
         "tiny-maze", "causal LM: a name on Hugging Face, a folder, a GGUF file, or the bundled tiny-maze"
     )
@@ -68,11 +70,11 @@ class Run(Task):
 
     data_seed: Evaluated[int] = _setting(0, "stream of generated training tasks; held-out tasks stay the same", ge=0)
     name: Incidental[str | None] = _setting(
-        None, "name of the run's folder; made from task, method, seed and time by default"
+        None, "name of the run's folder; none: made from task, method, seed and time"
     )
     runs_dir: Incidental[Path] = _setting(DEFAULT_RUNS_DIR, "folder of all runs", strict=False)
     log: Incidental[Log] = _setting(
-        "tensorboard", "where rows are shown beside metrics.jsonl: tensorboard, wandb (an extra) or none"
+        "tensorboard", "where the rows of metrics.jsonl are also shown: tensorboard, wandb (an extra) or none"
     )
 
     @field_validator("name")
@@ -91,24 +93,24 @@ class Method(_Group):
 
     search_budget: Evaluated[int | None] = _setting(
         None,
-        "answers that your search may ask for, N; chooses method, options and num_answers where they are not set: "
-        "1: grpo; 2: vpo with 2 answers; 3 to 15: vpo with 3; from 16: vpo_pool with 3 answers, k = N/3 rollouts up to "
-        "half of rollouts_per_prompt, and baseline subset",
+        "answers that your search samples, N; chooses method, its options and num_answers unless they are set: for N = "
+        "1 grpo, for 2 vpo with 2 answers, for 3 to 15 vpo with 3 answers, from 16 vpo_pool with 3 answers, k = N/3 "
+        "rollouts up to half of rollouts_per_prompt, and baseline subset",
         ge=1,
         le=MOST_ANSWERS_OF_A_SEARCH,
     )
-    method: str = _setting("vpo", f"estimator: {', '.join(BUILT_IN)}")
-    method_options: dict[str, Any] = _setting({}, "options of the estimator, by name")
+    method: str = _setting("vpo", f"how rollouts are scored: {', '.join(BUILT_IN)}, or a registered one")
+    method_options: dict[str, Any] = _setting({}, "options of the method, by name")
     num_answers: int | list[int] | None = _setting(
         None,
-        f"answers per rollout, m; {SET_SIZE} for methods that score sets, else 1; several, such as 1,3 or "
-        "1,1,3: the prompts of a step ask for different numbers, in these shares",
+        f"answers per rollout, m; none: {SET_SIZE} for methods that score sets, else 1; several numbers, such as 1,3 "
+        "or 1,1,3, are asked for by these shares of the prompts of a step",
     )
     num_weights: int = _setting(128, "weight vectors per prompt, K; a power of two except for iid", ge=1)
     alpha: float = _setting(1.0, "Dirichlet concentration of the weights", gt=0)
     weight_sampler: WeightSampler = _setting("sobol", "how weights are drawn: sobol, or iid as in the paper")
     scalar_weights: list[float] | None = _setting(
-        None, "fixed weights of the scalar reward, one per objective; the task's own by default", strict=False
+        None, "fixed weights of the scalar reward, one per objective; none: those of the task", strict=False
     )
 
     @field_validator("num_answers", mode="before")
@@ -129,7 +131,7 @@ class Sampling(_Group):
     temperature: float = _setting(1.0, "sampling temperature in training", gt=0)
     thinking: Thinking = _setting("off", "whether the chat template asks for thoughts before the answer: on or off")
     date: Evaluated[str | None] = _setting(
-        None, "day that the chat template writes where it writes one, as 2026-01-31; that of the start by default"
+        None, "day that the chat template writes, if it writes one, as 2026-01-31; none: the day of the start"
     )
 
     @field_validator("date")
@@ -158,11 +160,11 @@ class Optimisation(_Group):
     adam_beta2: float = _setting(0.999, "AdamW's second decay rate", gt=0, lt=1)
     weight_decay: float = _setting(0.01, "AdamW's decoupled weight decay", ge=0)
     max_grad_norm: float = _setting(1.0, "norm to which gradients are clipped", gt=0)
-    minibatch_prompts: int | None = _setting(None, "prompts per optimizer step; all of a batch if none", ge=1)
+    minibatch_prompts: int | None = _setting(None, "prompts per optimizer step; none: the whole batch", ge=1)
     epochs: int = _setting(1, "passes over each batch", ge=1)
     clip_low: float = _setting(0.2, "the probability ratio is clipped below at 1 minus this", ge=0, le=1)
     clip_high: float = _setting(0.2, "the probability ratio is clipped above at 1 plus this", ge=0)
-    kl_coef: float = _setting(1e-3, "weight of the KL penalty to the initial model; 0 loads no second model", ge=0)
+    kl_coef: float = _setting(1e-3, "weight of the KL penalty to the base; 0 loads no second model", ge=0)
     importance_cap: float | None = _setting(
         None, "cap on the trainer-to-sampler probability ratio that weights each token; none: off", gt=0
     )
@@ -175,12 +177,12 @@ class Evaluation(_Group):
     eval_split: Evaluated[Literal["validation", "test"]] = _setting(
         "test", "split of the table before and after training"
     )
-    eval_prompts: Evaluated[int] = _setting(100, "prompts of that table", ge=2)
+    eval_prompts: Evaluated[int] = _setting(100, "prompts of the table before and after training", ge=2)
     eval_answers: Evaluated[int] = _setting(30, "answers sampled per prompt, rounded up to whole rollouts", ge=1)
     eval_temperature: Evaluated[float] = _setting(1.0, "sampling temperature in evaluation", gt=0)
     eval_every: Incidental[int] = _setting(0, "steps between evaluations on validation prompts; 0: never", ge=0)
     eval_every_prompts: Evaluated[int] = _setting(
-        32, "prompts of an evaluation during training, at most eval_prompts", ge=2
+        32, "validation prompts of an evaluation during training, at most eval_prompts", ge=2
     )
 
 
@@ -205,7 +207,9 @@ class Hardware(_Group):
         0.5, "share of the device's memory that vllm takes while it samples", gt=0, le=1
     )
     scorer_threads: Incidental[int] = _setting(
-        0, "threads that score answers, for scorers that wait for something; 0: the training's own", ge=0
+        0,
+        "threads that score answers, for scorers that wait for a server or a subprocess; 0: the thread of the training",
+        ge=0,
     )
 
     @field_validator("backend")
@@ -321,27 +325,29 @@ class Recipe(Task):
     It shares the settings of a task with a training run; the others have defaults of their own.
     """
 
-    env: str = Field(description="environment with demonstrations: an id, or MODULE:ID")
+    env: str = Field(description="id of a registered environment with demonstrations, or MODULE:ID")
     model: str = _setting(
         FRESH,
-        f"model to start from, any Hugging Face causal LM by name, folder or GGUF file, or a bundled one; {FRESH} has "
-        "a million fresh weights and the task's own words",
+        "causal LM: a name on Hugging Face, a folder, a GGUF file, or a bundled model; "
+        f"{FRESH} is a new model of a million weights that knows the words of the task",
     )
-    seed: int = _setting(0, "seed of weights and data", ge=0)
+    seed: int = _setting(0, "seed of fresh weights, training tasks and sampling", ge=0)
     steps: int = _setting(1000, "optimizer steps", ge=1)
     lora_rank: int = _setting(0, "rank of LoRA adapters; 0 trains every weight", ge=0)
     dtype: str = _setting("auto", "auto (bfloat16 on a GPU, else float32), float32 or bfloat16")
     batch: int = _setting(64, "responses per step", ge=1)
-    responses: int = _setting(1, "responses to each instance; a divisor of batch", ge=1)
+    responses: int = _setting(1, "demonstrated responses per task; a divisor of batch", ge=1)
     answers: list[Annotated[int, Field(ge=1)]] = _setting(
-        [1, 3], "numbers of answers, drawn from for each instance", min_length=1
+        [1, 3], "numbers of answers, one of which is drawn for each task", min_length=1
     )
-    learning_rate: float = _setting(1e-3, "peak rate; usual for a pretrained model: 1e-5, with LoRA 2e-4", gt=0, lt=1)
+    learning_rate: float = _setting(
+        1e-3, "highest learning rate; for a pretrained model usually 1e-5, with LoRA 2e-4", gt=0, lt=1
+    )
     positions: int = _setting(256, f"most tokens of prompt and response, for model {FRESH}", ge=1)
-    max_new_tokens: int = _setting(64, "longest response in evaluations, in tokens", ge=1)
+    max_new_tokens: int = _setting(64, "length limit of a response in evaluations, in tokens", ge=1)
     eval_every: int = _setting(100, "steps between evaluations", ge=1)
-    eval_prompts: int = _setting(50, "validation tasks of an evaluation", ge=1)
-    eval_answers: int = _setting(30, "answers to each", ge=1)
+    eval_prompts: int = _setting(50, "validation tasks of each evaluation", ge=1)
+    eval_answers: int = _setting(30, "answers sampled per validation task", ge=1)
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Recipe:

@@ -37,7 +37,7 @@ SHOWN = (
 """Settings in the table of the card."""
 NOT_PUBLISHED = ("README.md", "training_args.bin")
 """Files that PEFT and TRL write beside a model: their own card, and a pickle with local paths."""
-UNSTATED = "Not stated here. The licence of the initial model applies as well."
+UNSTATED = "Not stated here. The licence of the base applies as well."
 
 
 def push(

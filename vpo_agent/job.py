@@ -35,7 +35,7 @@ def train_and_report(job: Job | TrainConfig) -> str:
 
     The run folder gets ``pool_before.npz``, ``pool_after.npz``, ``results.json``, ``results.md`` and two figures. A
     finished run is only evaluated and reported on again. If a resumed run has no readable ``pool_before.npz``, it is
-    sampled again from the initial model. A ``KeyboardInterrupt`` names the command that continues.
+    sampled again from the base. A ``KeyboardInterrupt`` names the command that continues.
     """
     started = time.perf_counter()
     job = Job(job) if isinstance(job, TrainConfig) else job
@@ -103,7 +103,7 @@ def _pools_before(trainer: Trainer, endings: Mapping[int, str]) -> dict[int, Poo
         except ValueError as error:  # It is missing or damaged, or its inputs have changed since.
             changed = trainer.folder.changed_inputs
             why = f"{' and '.join(changed)} changed" if changed else str(error)
-            print(f"{why}: sampling it again from the initial model")
+            print(f"{why}: sampling it again from the base")
             pools[m] = trainer.evaluate(f"before{ending}", m, initial=True)
     return pools
 

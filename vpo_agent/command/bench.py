@@ -24,27 +24,39 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "bench",
         help="score a model on the fixed tasks of bench-v2",
-        description="Score the sets of three answers that a model gives on fixed tasks. 0 is what a model can score "
-        "without reading the task, 1 the score of the best three answers. An interrupted bench in --out is continued.",
+        description="Score the sets of three answers that a model gives on fixed tasks. A score of 0 is what a model "
+        "can reach without reading the task; a score of 1 is that of the best three answers. The same command "
+        "continues an interrupted bench.",
     )
     add = parser.add_argument
     add(
         "models",
         nargs="*",
         metavar="MODEL",
-        help="a run, a model (bundled, folder, GGUF file, Hub name) or optimum, for all tasks or as TASK=MODEL for "
-        "one; by default the bundled base of each task",
+        help="run, model (bundled, folder, GGUF file, Hub name) or optimum; for all tasks, or as TASK=MODEL for one "
+        "(default: the bundled base of each task)",
     )
     add(
         "--track",
         choices=["compact", "natural"],
-        help="compact for tiny models, natural for all others, which is the default behind an --endpoint",
+        help="compact for tiny models, natural for all others (default: compact, or natural behind an --endpoint)",
     )
-    add("--seed", type=at_least(0), default=0, metavar="N", help="other instances, for a private score (default: 0)")
-    add("--name", help="name of the entry (default: that of the models)")
-    add("--device", default="auto", help="auto, cpu, cuda or cuda:0")
-    add("--price", type=_price, metavar="IN,OUT", help="prices of a million tokens, read and generated")
-    add("--verify", type=Path, metavar="FILE", help="sample an entry again and say by how much it differs")
+    add(
+        "--seed",
+        type=at_least(0),
+        default=0,
+        metavar="N",
+        help="seed of the prompts; another seed gives a private score (default: 0)",
+    )
+    add("--name", metavar="TEXT", help="name of the entry (default: the names of the models)")
+    add("--device", default="auto", metavar="TEXT", help="auto, cpu, cuda or cuda:0 (default: auto)")
+    add("--price", type=_price, metavar="IN,OUT", help="prices of a million tokens read and of a million generated")
+    add(
+        "--verify",
+        type=Path,
+        metavar="FILE",
+        help="sample the entry in FILE again and say by how much its scores differ",
+    )
     add("--out", type=Path, metavar="FOLDER", help="output folder (default: runs/bench_TRACK_NAME)")
     add_trust_option(parser)
     add_endpoint_options(parser)
@@ -127,7 +139,7 @@ def _price(text: str) -> tuple[float, float]:
 
 
 def _verify(arguments: argparse.Namespace) -> None:
-    """Sample an entry again; raise Failed if its prompts or models are others now, or a number differs too much."""
+    """Sample an entry again; raise Failed if its prompts or models have changed, or a number differs too much."""
     from vpo_agent.bench.entry import TOLERANCE, differences, headline, make_entry, read_entry
     from vpo_agent.bench.sample import WRITTEN, sample_track, weights_hash
     from vpo_agent.bench.tasks import digest

@@ -1,4 +1,4 @@
-"""``vpo eval``: measures of a run, a model, a model behind an endpoint, or a saved pool."""
+"""``vpo eval``: measures of a run, a model, a model behind an endpoint, or a sample file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 FOR_A_POOL = ("target", "k", "threshold", "out", "imports", "trusted", "run", "argv")
-"""Arguments that also apply to a saved pool; all others concern sampling."""
+"""Arguments that also apply to a sample file; all others concern sampling."""
 NOT_FOR_AN_ENDPOINT = ("target", "checkpoint", "device", "sample_batch")
 """Arguments without a meaning for a model behind an endpoint."""
 ONLY_FOR_AN_ENDPOINT = ("model", "api", "api_key_env", "concurrency", "timeout", "reply_timeout", "retries")
@@ -52,47 +52,60 @@ def add_parser(commands: Commands) -> None:
     """Add ``vpo eval``."""
     parser = commands.add_parser(
         "eval",
-        help="measure a run, a model or a saved pool of answers",
-        description="Sample a pool of answers on held-out tasks, or read a saved one, and write a folder with the "
-        "pool, its numbers and figures.",
+        help="measure the answers of a run, a model or a sample file",
+        description="Sample answers to held-out tasks, or read a sample file, and write a folder with the answers, "
+        "their measures and figures.",
     )
     add = parser.add_argument
-    add("target", nargs="?", help="a run's folder, a model (bundled, folder, GGUF file, Hub name), or a pool.npz")
+    add("target", nargs="?", help="run, model (bundled, folder, GGUF file, Hub name), or sample file such as pool.npz")
     add(
-        "--k", type=at_least(1), help="answers per prompt, and the largest k shown (default: 30; for a saved pool, all)"
+        "--k",
+        type=at_least(1),
+        metavar="K",
+        help="answers per prompt, and the largest k shown (default: 30, or all of a sample file)",
     )
     add(
         "--eval-prompts",
         type=at_least(2),
         metavar="N",
-        help="number of prompts (default: 200, or all rows of a smaller data set)",
+        help="prompts to answer (default: 200, or all rows of a smaller data set)",
     )
-    add("--env", metavar="ID", help="environment to evaluate a model in: an id such as vpo/Maze-v0, or MODULE:ID")
+    add("--env", metavar="ID", help="environment of a model that is not a run: id such as vpo/Maze-v0, or MODULE:ID")
     add_env_options(parser, note=", over those of the run")
     add_trust_option(parser)
     add("--split", choices=["train", "validation", "test"], help="split of the prompts (default: test)")
     step = at_least(0)
     add(
         "--checkpoint",
-        type=lambda text: text if text == "initial" else step(text),
+        type=lambda text: text if text == "base" else step(text),
         metavar="STEP",
-        help="step of a run's checkpoint, or initial (default: the newest)",
+        help="step of a run's checkpoint, or base for the model before training (default: the newest)",
     )
     add("--temperature", type=float, metavar="T", help="sampling temperature (default: the run's, or 1)")
     add("--num-answers", type=at_least(1), metavar="M", help="answers per rollout (default: the run's, or 1)")
-    add("--max-new-tokens", type=at_least(1), metavar="N", help="longest response (default: the run's, or 1024)")
-    add("--seed", type=at_least(0), metavar="N", help="seed of the sampling (default: the run's, or 0)")
-    add_thinking_option(parser, "default: the run's, or off; behind an endpoint, as the server does")
-    add("--device", help="auto, cpu, cuda or cuda:0")
+    add(
+        "--max-new-tokens",
+        type=at_least(1),
+        metavar="N",
+        help="length limit of a response, in tokens (default: the run's, or 1024)",
+    )
+    add("--seed", type=at_least(0), metavar="N", help="seed of sampling (default: the run's, or 0)")
+    add_thinking_option(parser, "default: the run's, or off; behind an endpoint, as the server chooses")
+    add("--device", metavar="TEXT", help="auto, cpu, cuda or cuda:0 (default: the run's, or auto)")
     add(
         "--sample-batch",
         type=at_least(1),
         metavar="N",
         help="responses sampled at the same time, at most (default: the run's, or 1024)",
     )
-    add("--threshold", type=float, metavar="R", help="scalar reward at which an answer passes, for pass@k")
-    add("--out", type=Path, metavar="FOLDER", help="output folder")
-    add("--harbor", type=Path, metavar="JOBS", help="measure the trials in Harbor's job folders instead")
+    add(
+        "--threshold",
+        type=float,
+        metavar="R",
+        help="scalar reward from which an answer passes, for pass@k (default: within 0.02 of the exact front's best)",
+    )
+    add("--out", type=Path, metavar="FOLDER", help="output folder (default: named after the target)")
+    add("--harbor", type=Path, metavar="JOBS", help="measure the trials in this folder of Harbor's jobs instead")
     add_endpoint_options(parser)
     add_rewards_options(parser)
     parser.set_defaults(run=run)
@@ -118,7 +131,7 @@ def run(arguments: argparse.Namespace) -> None:
     else:
         _refuse(given, ONLY_FOR_AN_ENDPOINT, "applies only to a model behind an --endpoint")
         if arguments.target is None:
-            raise ValueError("nothing to evaluate: give a run, a model or a saved pool, or --endpoint URL")
+            raise ValueError("nothing to evaluate: give a run, a model or a sample file, or --endpoint URL")
         if _is_pool(Path(arguments.target)):
             _evaluate_saved_pool(arguments, given)
         else:
@@ -150,7 +163,7 @@ def _evaluate_saved_pool(arguments: argparse.Namespace, given: Mapping[str, Any]
     from vpo_agent.measure.pool import Pool
 
     path = Path(arguments.target)
-    _refuse(given, set(given).difference(FOR_A_POOL), f"cannot change {str(path)!r}, which is a saved pool")
+    _refuse(given, set(given).difference(FOR_A_POOL), f"cannot change {str(path)!r}, which is a sample file")
     evaluated = Evaluated(Pool.load(path), arguments.target, path.with_name(f"{path.stem}_eval"))
     out = arguments.out or evaluated.usual_out
     try:
@@ -191,7 +204,7 @@ def _unused(out: Path, pool: Pool) -> Path:
 
 
 def _may_be_replaced(path: Path, pool: Pool) -> bool:
-    """Return whether a saved pool is of the same shape and settings as ``pool``, or damaged."""
+    """Return whether a sample file is of the same shape and settings as ``pool``, or damaged."""
     from vpo_agent.measure.pool import Pool
 
     def settings(pool: Pool) -> str:
@@ -249,20 +262,29 @@ def add_endpoint_options(parser: argparse.ArgumentParser) -> None:
     add.add_argument("--endpoint", metavar="URL", help="base of the API, such as http://127.0.0.1:8000/v1")
     add.add_argument("--model", metavar="NAME", help="name of the model there")
     add.add_argument(
-        "--api", choices=["chat", "completions"], help="completions: prompts without a chat template (default: chat)"
+        "--api",
+        choices=["chat", "completions"],
+        help="chat, or completions for prompts without a chat template (default: chat)",
     )
-    add.add_argument("--api-key-env", metavar="VARIABLE", help="environment variable with the key (default: no key)")
-    add.add_argument("--concurrency", type=at_least(1, 1024), metavar="N", help="requests at a time (default: 8)")
     add.add_argument(
-        "--timeout", type=_seconds, metavar="S", help="seconds without a byte until a request fails (default: 300)"
+        "--api-key-env", metavar="VARIABLE", help="environment variable that holds the key (default: no key)"
+    )
+    add.add_argument(
+        "--concurrency", type=at_least(1, 1024), metavar="N", help="requests at the same time (default: 8)"
+    )
+    add.add_argument(
+        "--timeout",
+        type=_seconds,
+        metavar="S",
+        help="seconds without a byte after which a request fails (default: 300)",
     )
     add.add_argument(
         "--reply-timeout",
         type=_seconds,
         metavar="S",
-        help=f"seconds until a request fails whose reply is incomplete (default: {REPLY_S:g}, or --timeout if longer)",
+        help=f"seconds after which an incomplete reply fails (default: {REPLY_S:g}, or --timeout if longer)",
     )
-    add.add_argument("--retries", type=at_least(0), metavar="N", help="further tries of a request (default: 7)")
+    add.add_argument("--retries", type=at_least(0), metavar="N", help="further tries of a failed request (default: 7)")
 
 
 def open_endpoint(arguments: argparse.Namespace, journal: Path) -> EndpointPolicy:

@@ -26,67 +26,96 @@ BENCH = "bench-v2/"
 
 def add_parser(commands: Commands) -> None:
     """Add ``vpo export`` and ``vpo push``."""
-    parser = commands.add_parser("export", help="write data sets or a package for another trainer or evaluator")
+    parser = commands.add_parser(
+        "export",
+        help="write data sets or a package for another trainer or evaluator",
+        description="Write an environment in the form of another trainer or evaluator.",
+    )
     trainers = parser.add_subparsers(required=True, metavar="SYSTEM")
     verl = trainers.add_parser(
         "verl",
-        help="parquet files and the command line for verl",
+        help="write parquet files for verl, and print its command line",
         description="Write train.parquet and validation.parquet in the schema of verl, and print the command that "
         "trains on them.",
     )
     add = verl.add_argument
-    add("env", help="id of an environment, such as vpo/Maze-v0, or MODULE:ID")
+    add(
+        "env",
+        help="id of an environment, such as vpo/Maze-v0, or MODULE:ID for a module or .py file that registers your own",
+    )
     add("--out", type=Path, required=True, metavar="FOLDER", help="output folder")
     add_env_options(verl, default={})
-    add("--model", default="Qwen/Qwen3-4B", help="model in the printed command, default Qwen/Qwen3-4B")
-    add("--method", default="vpo", help="a method that scores each rollout by itself, default vpo")
-    add_method_option(verl, "an option of the method; may be repeated")
+    add(
+        "--model", default="Qwen/Qwen3-4B", metavar="TEXT", help="model in the printed command (default: Qwen/Qwen3-4B)"
+    )
+    add("--method", default="vpo", metavar="TEXT", help="method that scores each rollout by itself (default: vpo)")
+    add_method_option(verl, "option of the method; may be repeated")
     add(
         "--num-answers",
         type=lambda text: [at_least(1)(number) for number in text.split(",")],
-        metavar="M",
-        help="answers per rollout, or several such as 1,3; default: the method's usual number",
+        metavar="N,…",
+        help="answers per rollout, or several numbers such as 1,3 (default: 3 for methods that score sets, else 1)",
     )
-    add("--train", type=at_least(1), default=4096, metavar="N", help="training prompts, default 4096")
-    add("--validation", type=at_least(1), default=128, metavar="N", help="validation prompts, default 128")
-    add_thinking_option(verl, "in the printed command, default off")
-    add("--rollouts", type=at_least(2), default=8, metavar="G", help="rollouts per prompt, default 8")
-    add("--num-weights", type=at_least(1), default=128, metavar="K", help="weight vectors per prompt, default 128")
-    add("--weight-sampler", default="sobol", help="sobol or iid, default sobol")
-    add("--alpha", type=float, default=1.0, help="Dirichlet concentration, default 1")
-    add("--scalar-weights", type=json_list, metavar="LIST", help="fixed weights of the scalar reward, such as 1,0,0,1")
-    add("--seed", type=at_least(0), default=0, help="seed of the weights, default 0")
+    add("--train", type=at_least(1), default=4096, metavar="N", help="training prompts (default: 4096)")
+    add("--validation", type=at_least(1), default=128, metavar="N", help="validation prompts (default: 128)")
+    add_thinking_option(verl, "in the printed command; default: off")
+    add("--rollouts", type=at_least(2), default=8, metavar="G", help="rollouts of each prompt, G (default: 8)")
+    add("--num-weights", type=at_least(1), default=128, metavar="K", help="weight vectors per prompt, K (default: 128)")
+    add(
+        "--weight-sampler",
+        default="sobol",
+        metavar="{iid,sobol}",
+        help="how weights are drawn: sobol, or iid as in the paper (default: sobol)",
+    )
+    add(
+        "--alpha", type=float, default=1.0, metavar="NUMBER", help="Dirichlet concentration of the weights (default: 1)"
+    )
+    add(
+        "--scalar-weights",
+        type=json_list,
+        metavar="N,…",
+        help="fixed weights of the scalar reward, one per objective (default: those of the environment)",
+    )
+    add("--seed", type=at_least(0), default=0, metavar="N", help="seed of the weights (default: 0)")
     verl.set_defaults(run=run_verl)
     verifiers = trainers.add_parser(
         "verifiers",
-        help="a package for verifiers, the Environments Hub and prime-rl",
-        description="Write an installable package whose taskset is an environment; each objective is a named reward.",
+        help="write a package for verifiers, the Environments Hub and prime-rl",
+        description="Write an installable package whose taskset is an environment. Each objective is a named reward.",
     )
     add = verifiers.add_argument
-    add("env", help="id of an environment, such as vpo/Maze-v0, or MODULE:ID, or all tasks of bench-v2/natural")
+    add(
+        "env",
+        help="id of an environment, such as vpo/Maze-v0; MODULE:ID; or bench-v2/natural for all tasks of that track",
+    )
     add("--out", type=Path, required=True, metavar="FOLDER", help="output folder, new or empty")
     add_env_options(verifiers, default={})
-    add("--num-answers", type=at_least(1), default=1, metavar="M", help="answers in a response, default 1")
-    add("--scalar-weights", type=json_list, metavar="LIST", help="weights of the rewards, such as 1,0,0,1")
+    add("--num-answers", type=at_least(1), default=1, metavar="M", help="answers per response (default: 1)")
+    add(
+        "--scalar-weights",
+        type=json_list,
+        metavar="N,…",
+        help="weights of the rewards, one per objective (default: those of the environment)",
+    )
     add(
         "--vpo-gym",
         metavar="PLACE",
-        help="folder, wheel or URL of VPO Gym for the package; default: where this one is from",
+        help="folder, wheel or URL of VPO Gym for the package (default: where this VPO Gym was installed from)",
     )
     verifiers.set_defaults(run=run_verifiers)
     pusher = commands.add_parser(
         "push",
-        help="publish the policy of a run on the Hugging Face Hub",
+        help="publish the model of a run on the Hugging Face Hub",
         description="Upload the model of a run's checkpoint with a card that states its task, training and results, "
         "and how to load it. Optimizer state and paths of this machine are left out.",
     )
     add = pusher.add_argument
-    add("folder", type=Path, metavar="run", help="the run's folder, such as runs/NAME")
+    add("folder", type=Path, metavar="run", help="folder of the run, such as runs/NAME")
     add("--repo", required=True, metavar="OWNER/NAME", help="repository on the Hub, created if missing")
-    add("--private", action="store_true", help="create the repository as a private one")
-    add("--checkpoint", type=int, metavar="STEP", help="step of the checkpoint; default: the newest")
-    add("--license", metavar="ID", help="licence in the card, such as apache-2.0; not stated by default")
-    add("--dry-run", type=Path, metavar="FOLDER", help="only write what would be pushed")
+    add("--private", action="store_true", help="create a private repository")
+    add("--checkpoint", type=int, metavar="STEP", help="step of the checkpoint (default: the newest)")
+    add("--license", metavar="ID", help="licence in the card, such as apache-2.0 (default: not stated)")
+    add("--dry-run", type=Path, metavar="FOLDER", help="write what would be pushed into FOLDER, and push nothing")
     add_import_option(pusher)
     add_trust_option(pusher)
     pusher.set_defaults(run=run_push)

@@ -182,7 +182,7 @@ def settings_parser(
         help=f"settings to start from: {', '.join(presets)} (default: {default_preset}, unless --env or "
         "--config names another environment)",
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML or JSON settings, over the preset's")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML or JSON settings, which replace the preset's")
     parser.add_argument("--resume", action="store_true", help="continue the run --name from its last checkpoint")
     add_accept_option(parser)
     parser.add_argument("--overwrite", action="store_true", help="delete what the run folder holds and start again")
@@ -208,12 +208,12 @@ def settings_parser(
                     reader = json_object
                 elif "list" in annotation:
                     reader = _list_or_none
-                section.add_argument(option, type=reader, metavar=_kind(field.annotation), help=help_text)
+                section.add_argument(option, type=reader, metavar=value_kind(field.annotation), help=help_text)
     return parser
 
 
-def _kind(annotation: Any) -> str:
-    """Return what help writes for the value of a setting: its choices, or a word for its type."""
+def value_kind(annotation: Any) -> str:
+    """Return the placeholder that help shows for the value of a setting: its choices, or a word for its type."""
     if get_origin(annotation) is Literal:
         return "{" + ",".join(get_args(annotation)) + "}"
     text = str(annotation)

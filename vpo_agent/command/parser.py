@@ -160,12 +160,14 @@ def add_accept_option(parser: argparse._ActionsContainer) -> None:
 def add_thinking_option(parser: argparse._ActionsContainer, note: str) -> None:
     """Add ``--thinking``, what a chat template is asked for."""
     parser.add_argument(
-        "--thinking", choices=["on", "off"], help=f"whether to ask the chat template for thoughts ({note})"
+        "--thinking",
+        choices=["on", "off"],
+        help=f"whether the chat template asks for thoughts before the answer ({note})",
     )
 
 
 def add_trust_option(parser: argparse._ActionsContainer) -> None:
-    """Add ``--trust``, which names what saved pools and runs may choose."""
+    """Add ``--trust``, which names what runs and sample files may choose."""
     parser.add_argument(
         "--trust",
         dest="trusted",
@@ -173,8 +175,8 @@ def add_trust_option(parser: argparse._ActionsContainer) -> None:
         default=[],
         type=names,
         metavar="NAME,…",
-        help="what a saved pool or run may choose: arguments of its environment by name, such as source; models: fetch "
-        "those that it names; programs: run those that it holds",
+        help="what a run or sample file may choose: arguments of its environment by name, such as source; models: "
+        "fetch the models that it names; programs: run the programs in it",
     )
 
 

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """Show how a training run fits into the memory of a GPU, from the model's config.json alone.
 
-vpo plan --memory 80GB [--prompt-tokens N] and the settings of vpo train, where --model may be a config.json. Without
-settings it lists which common models fit, with those of the preset paper. The presets of the maze need no prefix
-here. Without --prompt-tokens the prompts of the environment are counted with three characters a token; the trainer
-counts them exactly."""
+Usage: vpo plan --memory 80GB [--prompt-tokens N], and the settings of vpo train. --model may be a config.json. Presets
+of the maze are also known by their short names, such as paper. Without settings the command lists which common models
+fit with the preset paper. Without --prompt-tokens it estimates the length of the environment's prompts at three
+characters per token; the trainer counts their tokens exactly."""
 UNITS = {"GB": 1e9, "GIB": 2**30, "MB": 1e6, "MIB": 2**20}
 TOKEN_CHARACTERS = 3
 """Characters per token, fewer than in most English text, so that the plan is too large rather than too small."""

@@ -12,32 +12,46 @@ def add_parser(commands: Commands) -> None:
     """Add ``vpo serve``."""
     parser = commands.add_parser(
         "serve",
-        help="put a trained policy behind an OpenAI-compatible endpoint",
+        help="put a model behind an OpenAI-compatible endpoint",
         description="Load a model and answer chat and completion requests at http://HOST:PORT/v1 until Ctrl-C.",
     )
     add = parser.add_argument
-    add("target", help="a run folder, a model's folder or Hugging Face name, a GGUF file, or tiny-maze")
-    add("--checkpoint", type=int, metavar="STEP", help="step of the run's checkpoint; default: the newest")
-    add("--host", default="127.0.0.1", help="address to listen on, default 127.0.0.1: this machine only")
+    add("target", help="run, or model (bundled, folder, GGUF file, Hub name)")
+    add("--checkpoint", type=int, metavar="STEP", help="step of the run's checkpoint (default: the newest)")
+    add(
+        "--host",
+        default="127.0.0.1",
+        metavar="TEXT",
+        help="address to listen on (default: 127.0.0.1, this machine only)",
+    )
     add(
         "--port",
         type=at_least(0, 65535),
         default=8000,
         metavar="N",
-        help="port to listen on, default 8000; 0: any free port",
+        help="port to listen on; 0: any free port (default: 8000)",
     )
-    add("--device", default="auto", help="auto, cpu, cuda or cuda:1; default auto")
-    add("--dtype", default="auto", help="auto, float32 or bfloat16; default auto")
-    add_thinking_option(parser, "default: the run's, or off; a request may ask otherwise")
+    add("--device", default="auto", metavar="TEXT", help="auto, cpu, cuda or cuda:0 (default: auto)")
     add(
-        "--rows", type=at_least(1, 4096), default=64, metavar="N", help="responses decoded at the same time, default 64"
+        "--dtype",
+        default="auto",
+        metavar="TEXT",
+        help="auto (bfloat16 on a GPU, else float32), float32 or bfloat16 (default: auto)",
+    )
+    add_thinking_option(parser, "default: the run's, or off; a request may choose otherwise")
+    add(
+        "--rows",
+        type=at_least(1, 4096),
+        default=64,
+        metavar="N",
+        help="responses decoded at the same time (default: 64)",
     )
     add(
         "--max-tokens",
         type=at_least(1, 10**6),
         default=4096,
         metavar="N",
-        help="longest response in tokens, default 4096",
+        help="length limit of a response, in tokens (default: 4096)",
     )
     add(
         "--allow-host",
@@ -45,8 +59,8 @@ def add_parser(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="a further name of this server, or the site of a page that may ask it; may be repeated. Addresses and the "
-        "names of this machine are allowed",
+        help="further name of this server, or site whose pages may send requests; may be repeated. Addresses and names "
+        "of this machine are always allowed",
     )
     add_trust_option(parser)
     parser.set_defaults(run=run)

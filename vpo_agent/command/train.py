@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """Train a language model on an environment, and show what it learned on held-out prompts.
 
-With no options this trains the bundled tiny model on the maze, on the CPU in minutes. Settings come from --preset,
---config FILE and the options, later ones winning."""
+Without options this trains the bundled tiny model on the maze, on the CPU in minutes. Settings come from --preset,
+then --config FILE, then the options. Later settings win."""
 
 
 def add_parser(commands: Commands) -> None:
     """Add ``vpo train`` and ``vpo warm-start``, whose options are read from the settings only when they are called."""
-    parser = commands.add_parser("train", help="train a policy on an environment", add_help=False, prefix_chars="\0")
+    parser = commands.add_parser("train", help="train a model on an environment", add_help=False, prefix_chars="\0")
     parser.add_argument("options", nargs=argparse.REMAINDER)
     parser.set_defaults(run=run, trusted=[])
     parser = commands.add_parser(
         "warm-start",
-        help="teach a model an environment's answers by its demonstrations",
-        description="Train a model on an environment's demonstrations by next-token prediction, so that RL starts from "
-        "a policy whose answers are readable and diverse. Evaluations during training show the share of validation "
-        "answers that can be read, and their utility. The folder holds an ordinary model and its recipe.",
+        help="teach a model the answers of an environment from demonstrations",
+        description="Train a model on an environment's demonstrations by next-token prediction. RL then starts from a "
+        "base whose answers are readable and diverse. Evaluations during training show the share of validation "
+        "answers that can be read, and their utility. The folder --out gets an ordinary model and its recipe.",
     )
     parser.declare = _declare_recipe
     parser.set_defaults(run=warm_start)
@@ -78,10 +78,11 @@ def train(argv: list[str] | None, description: str, choices: presets.Presets, pr
 
 
 def _declare_recipe(parser: Parser) -> None:
+    from vpo_agent.command.options import value_kind
     from vpo_agent.config import Recipe
 
     add = parser.add_argument
-    add("--recipe", type=Path, metavar="FILE", help="settings as TOML or JSON, such as a model's recipe.json")
+    add("--recipe", type=Path, metavar="FILE", help="TOML or JSON settings, such as a model's recipe.json")
     add_env_options(parser)
     add_trust_option(parser)
     add_rewards_options(parser)
@@ -90,10 +91,20 @@ def _declare_recipe(parser: Parser) -> None:
             default = str(field.default).strip("[]").replace(",", "")
             note = "" if field.is_required() else f" (default: {default})"
             several: dict[str, Any] = {"nargs": "+", "type": int} if name == "answers" else {}
-            add(f"--{name.replace('_', '-')}", metavar="VALUE", help=f"{field.description}{note}", **several)
-    add("--out", type=Path, required=True, metavar="FOLDER", help="folder for the model")
-    add("--device", default="auto", help="auto, cpu, cuda or cuda:0")
-    add("--gradient-checkpointing", action="store_true", help="recompute activations in the backward pass")
+            kind = "N" if several else value_kind(field.annotation)
+            add(
+                f"--{name.replace('_', '-')}",
+                metavar=kind,
+                help=f"{field.description}{note}",
+                **several,
+            )
+    add("--out", type=Path, required=True, metavar="FOLDER", help="folder to write the model into")
+    add("--device", default="auto", metavar="TEXT", help="auto, cpu, cuda or cuda:0 (default: auto)")
+    add(
+        "--gradient-checkpointing",
+        action="store_true",
+        help="recompute activations in the backward pass to save memory",
+    )
     add("--resume", action="store_true", help="continue from the folder's last checkpoint")
     add_accept_option(parser)
 

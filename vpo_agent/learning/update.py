@@ -146,8 +146,8 @@ class PolicyUpdate:
     """Updates the policy once per training step.
 
     When a micro-batch runs out of device memory, its mini-batch starts again in micro-batches of half as many prompts,
-    and later ones are as small. The reference is the initial model, for the KL penalty. It is ``None`` if there is no
-    penalty, or if the policy has LoRA adapters: switching them off gives the initial model.
+    and later ones are as small. The reference is the base, for the KL penalty. It is ``None`` if there is no penalty,
+    or if the policy has LoRA adapters: the policy without its adapters is the base.
     """
 
     def __init__(self, config: TrainConfig, policy: LMPolicy, reference: LMPolicy | None) -> None:

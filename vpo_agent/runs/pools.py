@@ -44,8 +44,8 @@ OF_THE_RUN = {"env", "env_kwargs", "max_new_tokens", "seed", "device", "sample_b
 def sample_run(folder: Path, given: Mapping[str, Any]) -> Pool:
     """Sample a pool from a checkpoint of the run in ``folder``; the options ``given`` override its settings.
 
-    The checkpoint is a step, ``"initial"`` for the model before training, or the newest by default. With the run's own
-    settings throughout, the pool equals that of the run's evaluation after training.
+    The checkpoint is a step, ``"base"`` for the model before training, or the newest by default. With all settings of
+    the run, the pool equals that of the run's evaluation after training.
     """
     if "env" in given:
         raise ValueError(
@@ -54,9 +54,9 @@ def sample_run(folder: Path, given: Mapping[str, Any]) -> Pool:
     config = read_run_config(folder, stated=given.get("env_kwargs", ()))
     model: str | Path = config.model
     step, checkpoint = 0, given.get("checkpoint")
-    if checkpoint != "initial":
-        step, model = find_checkpoint(folder, checkpoint, "give --checkpoint initial, or train it")
-    base = config.model if checkpoint == "initial" else base_of_adapters(str(model))
+    if checkpoint != "base":
+        step, model = find_checkpoint(folder, checkpoint, "give --checkpoint base, or train it")
+    base = config.model if checkpoint == "base" else base_of_adapters(str(model))
     if base is not None:
         check_saved_model(base, f"the run in {str(folder)!r}")
     defaults = {

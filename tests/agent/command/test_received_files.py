@@ -211,7 +211,7 @@ def test_a_resumed_run_waits_as_well(secrets: Path) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "options"),
-    [({"model": "somebody/model"}, ["--checkpoint", "initial"]), ({"model": "somebody/model", "lora_rank": 4}, [])],
+    [({"model": "somebody/model"}, ["--checkpoint", "base"]), ({"model": "somebody/model", "lora_rank": 4}, [])],
 )
 def test_a_run_fetches_no_model(
     settings: dict[str, Any], options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -129,7 +129,7 @@ def test_an_accepted_change_measures_the_model_before_training_again_and_is_said
     (folder / "rows.jsonl").write_text((folder / "rows.jsonl").read_text().replace("write", "print"))
     capsys.readouterr()
     assert train(letters_model, "--steps", "2", "--resume", "--accept-changes") == 0
-    assert "rows.jsonl changed: sampling it again from the initial model" in capsys.readouterr().out
+    assert "rows.jsonl changed: sampling it again from the base" in capsys.readouterr().out
     before, after = (Pool.load(folder / "runs/own" / f"pool_{label}.npz") for label in ("before", "after"))
     assert before.source["step"] == 0
     assert before.tasks == after.tasks, "both are answers to the new prompts"

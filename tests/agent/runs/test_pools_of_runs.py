@@ -54,11 +54,11 @@ def test_the_newest_checkpoint_gives_the_runs_own_pool_again(run: Path, capsys: 
 
 def test_a_checkpoint_and_the_initial_model_are_named(run: Path) -> None:
     pools = {}
-    for name, step in (("2", 2), ("initial", 0)):
+    for name, step in (("2", 2), ("base", 0)):
         assert main(["eval", str(run), "--checkpoint", name, *SMALL]) == 0
         pools[name] = Pool.load(run / f"eval_test_step_{step:06d}" / "pool.npz")
         assert pools[name].source["step"] == step
-    assert pools["2"].responses != pools["initial"].responses
+    assert pools["2"].responses != pools["base"].responses
 
 
 def test_an_evaluation_with_other_settings_leaves_the_earlier_one(run: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_run_without_checkpoints_says_so(
 ) -> None:
     trainer = Trainer(letters_config())
     assert main(["eval", str(trainer.folder.path), *SMALL]) == 2
-    assert "has no checkpoint yet: give --checkpoint initial" in capsys.readouterr().err
+    assert "has no checkpoint yet: give --checkpoint base" in capsys.readouterr().err
 
 
 def test_a_name_that_may_be_a_models_is_answered_with_the_one_that_was_meant(
