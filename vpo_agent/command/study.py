@@ -52,7 +52,7 @@ def add_parser(commands: Commands) -> None:
         "file is there already, the run is not repeated.",
     )
     add = parser.add_argument
-    add("file", type=Path, nargs="?", help="such as studies/suite.toml")
+    add("file", type=Path, nargs="?", help="such as studies/conflict.toml")
     add("--example", action="store_true", help="print a study to start from, and do nothing else")
     add("--runs-dir", type=Path, default=Path("runs"), help="parent of the study's folder, default runs")
     results = "parent of the study's folder of data files, default results beside FILE"
