@@ -159,10 +159,12 @@ class Trainer(Training):
         if sampler is not None:
             self.sampler = sampler(self.policy)
         else:
-            # A prompt that was not read may be so many times as long as the longest that was.
-            length = SPREAD * longest + config.max_new_tokens
-            positions = self.policy.cached_model.max_positions or sys.maxsize
-            self.sampler = open_sampler(config, self.policy, self.model_choice, min(length, positions))
+            # A prompt that was not read may be so many times as long as the longest that was. How long replies are is
+            # not known.
+            length = sys.maxsize if self.env.turn_tags else SPREAD * longest + config.max_new_tokens
+            length = min(length, self.policy.cached_model.max_positions or sys.maxsize)
+            most = None if length == sys.maxsize else length
+            self.sampler = open_sampler(config, self.policy, self.model_choice, most)
         self._update = PolicyUpdate(config, self.policy, self.reference)
         if self.plan:
             self._update.microbatches.max_prompts = self.plan.microbatch_prompts

@@ -153,7 +153,8 @@ class VLLMSampler(Sampler):
                 partial(self._sample_turn, prompts, request),
                 chat=self.policy.chat,
                 ending_ids=self.policy.ending_ids,
-                positions=self.policy.cached_model.max_positions,
+                # The engine has a position for the last token too.
+                positions=self._llm.llm_engine.model_config.max_model_len - 1,
             )
         rows = [
             EngineRow(prompt, [closing], request.max_new_tokens, [place * request.rollouts + rollout])

@@ -20,6 +20,7 @@ from vpo_agent.errors import BackendFailed
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.model_choice import ModelChoice
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
+from vpo_agent.presets import TASKS
 from vpo_agent.rollouts.backends import _REGISTRY, open_sampler, register_backend, why_not_vllm, with_backend
 from vpo_agent.rollouts.gap import check_gap, check_hand_over
 from vpo_agent.rollouts.vllm import to_samples
@@ -188,7 +189,9 @@ def test_an_unknown_backend_is_named() -> None:
         make_config({"backend": "natve"})
 
 
-def test_a_registered_backend_samples_for_a_run(letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registered_backend_samples_for_a_run(
+    letters_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr("vpo_agent.config.BACKENDS", names := ["native", "vllm"])
     monkeypatch.setattr("vpo_agent.rollouts.backends.BACKENDS", names)
     monkeypatch.setattr("vpo_agent.rollouts.backends._REGISTRY", dict(_REGISTRY))
@@ -209,6 +212,10 @@ def test_a_registered_backend_samples_for_a_run(letters_config: MakeConfig, monk
     assert name == trainer.config.backend == "counting"
     assert longest is not None
     assert longest > trainer.config.max_new_tokens
+    # How long replies are is not known.
+    archive = {**TASKS["archive"]["compact"], "runs_dir": str(tmp_path), "device": "cpu", "backend": "counting"}
+    replying = Trainer(make_config(archive))
+    assert opened[1:] == [("counting", replying.policy.cached_model.max_positions)]
     with pytest.raises(ValueError, match=r"^backend=counting cannot sample here, since it takes no adapters: "):
         with_backend(make_config({"backend": "counting", "lora_rank": 2}), trainer.model_choice)
     with pytest.raises(ValueError, match="the backend 'counting' is registered already: choose another name"):

@@ -6,7 +6,8 @@ import gc
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,19 @@ pytest.importorskip("vllm", reason="needs vLLM, which make vllm installs")
 
 from vpo_agent.config import make_config
 from vpo_agent.errors import BackendFailed
+from vpo_agent.policy.chat import ChatFormat
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.model_choice import ModelChoice
 from vpo_agent.policy.samples import Samples
+from vpo_agent.policy.turns import reply_tokens
 from vpo_agent.presets import TASKS
 from vpo_agent.rollouts import vllm as backend
 from vpo_agent.rollouts.backends import open_sampler
 from vpo_agent.rollouts.vllm import VLLMSampler
 from vpo_agent.runs.rows import read_rows
 from vpo_agent.trainer import Trainer
+from vpo_envs.contract.turns import Turns
+from vpo_envs.text import Call, as_messages, calls_of, split_answers, split_turns
 
 # GiB; otherwise vLLM takes half of the memory.
 os.environ["VLLM_CPU_KVCACHE_SPACE"] = "1"
@@ -244,7 +249,9 @@ def test_a_response_ends_and_reads_as_in_our_own_loop(open_engine: Any, tmp_path
         ends = [tokens[place] in policy.ending_ids or stop(tokens[: place + 1]) for place in range(len(tokens))]
         assert ends[:-1] == [False] * (len(tokens) - 1)
         assert ends[-1] != bool(samples.truncated[row])
-        assert samples.texts[row].strip().startswith(said.text.strip()), "the engine cuts the text behind the tag"
+        # The engine's text has special tokens in it, and ends with the tag.
+        assert tokenizer.decode(tokens).strip().startswith(said.text.strip())
+        assert [samples.texts[row]] == policy.chat.read([tokens])
     native = policy.sample(prompts, **settings)
     for kind in (samples, native):
         assert any(text.rstrip().endswith("</answer>") for text in kind.texts)
@@ -299,7 +306,64 @@ def run(tmp_path: Path, name: str, **changes: Any) -> tuple[Trainer, list[dict[s
     return trainer, rows
 
 
-@pytest.mark.parametrize("changes", [{}, {"lora_rank": 4}, {"dtype": "bfloat16"}])
+def respond(calls: Sequence[Call]) -> str | None:
+    """Say what was asked, and how often; nothing where nothing was."""
+    text = calls[-1].text.strip()
+    return f"{text} {len(calls)}" if text else None
+
+
+LOOKS = [("<look>maze</look>", "<answer>m</answer>"), ("<look>a</look>", "<look>the</look>")]
+LOOKS += [("<look></look> <look>an</look>", "<answer>m</answer>")]
+"""What is written before and after the first reply."""
+CHAT = (
+    "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@pytest.mark.parametrize("lora_rank", [0, 3])
+@pytest.mark.parametrize("chat", [False, True], ids=["plain", "chat"])
+def test_the_environment_replies_between_turns(open_engine: Any, tmp_path: Path, chat: bool, lora_rank: int) -> None:
+    tokenizer = toys.chat_tokenizer(CHAT, "<|user|>", "<|assistant|>", "<|end|>") if chat else BPE
+    model = make_model("Qwen3Config", tokenizer, **HEAD)
+    prompts, form = ["a maze", "an answer to the maze"], ChatFormat(tokenizer)
+    heads = [form.apply(as_messages(prompt)) if chat else prompt for prompt in prompts]
+    replies = [form.reply_text(str(respond([Call("look", asked)]))) for asked in ("maze", "a", "an")]
+    written = [f"{look}{reply}{rest}" for (look, rest), reply in zip(LOOKS, replies, strict=True)]
+    toys.teach(model, tokenizer, [(head, text) for head in heads for text in written], steps=120)
+    policy, sampler = open_engine(save(tmp_path, model, tokenizer), lora_rank=lora_rank)
+    settings: dict[str, Any] = {"rollouts": 8, "num_answers": 1, "max_new_tokens": 40, "temperature": 0.9}
+    endless = Turns(("look",), 1000, lambda calls: "the maze and an answer " * 60)
+    long = sampler.sample(prompts, turns=[endless] * 2, **{**settings, "max_new_tokens": 200})
+    assert int((long.prompt_mask.sum(1).repeat_interleave(8) + long.mask.sum(1)).max()) > 256
+    texts: list[str] = []
+    for update in range(2):
+        samples = sampler.sample(prompts, seed=(update,), turns=[Turns(("look",), 1, respond)] * 2, **settings)
+        with torch.no_grad():
+            plain = torch.cat(toys.plain_log_probs(policy, samples))
+        trained = samples.trained[samples.mask]
+        torch.testing.assert_close(samples.log_probs[samples.mask][trained], plain[trained], rtol=0, atol=1e-4)
+        for row, text in enumerate(samples.texts):
+            own = samples.trained[row][samples.mask[row]].tolist()
+            holes = [
+                [token for token, _ in part]
+                for is_own, part in itertools.groupby(zip(rows_of(samples)[row], own, strict=True), itemgetter(1))
+                if not is_own
+            ]
+            replies = [reply for _, reply in split_turns(text) if reply is not None]
+            assert replies == ([respond(calls_of(text))] if calls_of(text) else []), "one call at most"
+            assert holes == [reply_tokens(policy.chat, reply) for reply in replies]
+        texts += samples.texts
+        assert samples.tokens.max() <= 40
+        move_weights(policy, update)
+    assert any(calls_of(text) and split_answers(text, 1) != [None] for text in texts)
+    assert any(split_turns(text)[-1][0] == "<look>the</look>" for text in texts), "a call too many"
+
+
+ARCHIVE = {name: TASKS["archive"]["compact"][name] for name in ("env", "env_kwargs", "model", "max_new_tokens")}
+
+
+@pytest.mark.parametrize("changes", [{}, {"lora_rank": 4}, {"dtype": "bfloat16"}, ARCHIVE])
 def test_a_run_trains_on_what_it_samples_and_a_resumed_one_samples_the_same(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
