@@ -35,7 +35,7 @@ Rules = Callable[[Any], Sequence[str]]
 """Returns the answers to a task that a list of rules makes, the same rules in the same order for every task."""
 
 
-# Rules that are the same for every task; training instances tell which are best -------------------------------------
+# Rules that are the same for every task; training tasks tell which are best -------------------------------------
 
 
 def expressions(training: Sequence[Any], env: Any) -> Rules:
@@ -444,10 +444,10 @@ class Row(NamedTuple):
     left_out: str
     """Lines that are not read."""
     answers: Callable[..., Any]
-    """Of a task, guesses in random order; of training instances and their environment, :data:`Rules`."""
+    """Of a task, guesses in random order; of training tasks and their environment, :data:`Rules`."""
     learned: int = 0
-    """Training instances from which rules are taken, and by which they are chosen; 0 for guesses; below 0 that many
-    variants of each instance."""
+    """Training tasks from which rules are taken, and by which they are chosen; 0 for guesses; below 0 that many
+    variants of each task."""
 
 
 ROWS = [
@@ -490,7 +490,7 @@ COSTLY = [
     Row("vpo/Countdown-v0", {"preset": preset}, "the targets, guessed from the numbers", expressions, -40)
     for preset in PRESETS[1:]
 ]
-"""Rows of 60 instances, untested: rules are chosen for each by 40 other targets that its numbers allow."""
+"""Rows of 60 tasks, untested: rules are chosen for each by 40 other targets that its numbers allow."""
 
 
 IN_ORDER = (titles_to_last_relation, calls_by_type)
@@ -504,12 +504,12 @@ def points(env: Any, task: Any, answers: Sequence[str]) -> NDArray[np.float64]:
 
 
 TRIED = 400
-"""Rules of which the best are chosen; more are first compared on a part of the training instances."""
+"""Rules of which the best are chosen; more are first compared on a part of the training tasks."""
 COMPARED = 60
 
 
 def best_rules(env: Any, rules: Rules, training: Sequence[Any]) -> list[int]:
-    """Which rules to take, each the one that adds most to those before it on training instances."""
+    """Which rules to take, each the one that adds most to those before it on training tasks."""
     tried = np.arange(len(rules(training[0])))
     if len(tried) > TRIED:
         means = sum(utilities_of(env, task, rules(task)).mean(axis=1) for task in training[:COMPARED])

@@ -255,7 +255,7 @@ def test_tasks_depend_on_split_seed_and_index() -> None:
     assert len({tuple(stream) for stream in streams}) == 4
 
 
-def test_the_content_hash_tells_instances_apart() -> None:
+def test_the_content_hash_tells_tasks_apart() -> None:
     assert Target(number=4).content_hash() == TASK.content_hash()
     assert Target(number=5).content_hash() != TASK.content_hash()
     assert Target.model_validate_json(TASK.model_dump_json()) == TASK

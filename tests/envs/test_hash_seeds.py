@@ -73,7 +73,7 @@ print(json.dumps({name: hashlib.md5(repr(fact).encode()).hexdigest() for name, f
 
 
 @pytest.mark.slow
-def test_instances_prompts_fronts_and_rewards_are_the_same_under_every_hash_seed() -> None:
+def test_tasks_prompts_fronts_and_rewards_are_the_same_under_every_hash_seed() -> None:
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", PROBE],

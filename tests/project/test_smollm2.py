@@ -143,7 +143,7 @@ def tokenizer() -> Any:
 @pytest.mark.parametrize("task", TRACKS["compact"], ids=lambda task: task.name)
 def test_the_limits_of_the_bench_are_half_as_much_again_as_three_answers_take(task: BenchTask, tokenizer: Any) -> None:
     env, rng = task.environment(0), np.random.default_rng(0)
-    shown = [env.demonstrations(env.task(index), rng, ANSWERS)[:ANSWERS] for index in range(task.instances)]
-    texts = [*optimal_responses(env, task.instances), *(format_answers(answers, ANSWERS) for answers in shown)]
+    shown = [env.demonstrations(env.task(index), rng, ANSWERS)[:ANSWERS] for index in range(task.size)]
+    texts = [*optimal_responses(env, task.size), *(format_answers(answers, ANSWERS) for answers in shown)]
     longest = max(map(len, tokenizer(texts, add_special_tokens=False)["input_ids"]))
     assert task.max_new_tokens == 16 * math.ceil(1.5 * longest / 16)

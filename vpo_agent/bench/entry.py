@@ -73,7 +73,7 @@ def score_task(task: BenchTask, pool: Pool, seed: int) -> tuple[dict[str, Any], 
 
 
 def score_track(rows: Sequence[Mapping[str, Any]], resamples: Sequence[Floats]) -> Band:
-    """Return the mean score over tasks, with the interval over their instances."""
+    """Return the mean score over tasks, with the interval over their prompts."""
     return band_of(float(np.mean([row["mean"] for row in rows])), np.mean(resamples, axis=0))
 
 

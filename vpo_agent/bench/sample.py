@@ -85,10 +85,10 @@ def blind_responses() -> dict[str, dict[str, list[str]]]:
     return responses
 
 
-def optimal_responses(env: AnyEnv, instances: int) -> list[str]:
+def optimal_responses(env: AnyEnv, num_tasks: int) -> list[str]:
     """Return responses with the best three answers of the exact fronts."""
     texts = []
-    for index in range(instances):
+    for index in range(num_tasks):
         task = env.task(index)
         points = env.front(task)
         best = best_three(np.array([point.vector for point in points]), env.active(task))
@@ -199,7 +199,7 @@ def _sample(plan: Plan, task: BenchTask) -> Pool:
         "env": task.env,
         "env_kwargs": {**task.env_kwargs, "data_seed": plan.seed},
         "split": "test",
-        "prompts": task.instances,
+        "prompts": task.size,
         "num_answers": ANSWERS,
         "k": ANSWERS * RESPONSES,
         "seed": plan.seed,
@@ -219,8 +219,8 @@ def _sample(plan: Plan, task: BenchTask) -> Pool:
                 f"the context of {target!r} is too short for the {plan.track} track, whose limits are fixed: {reason}"
             ) from None
     env = task.environment(plan.seed)
-    texts = blind_responses()[plan.track][task.name] if target == BLIND else optimal_responses(env, task.instances)
-    return sample_written(env, texts[: task.instances], sampling)
+    texts = blind_responses()[plan.track][task.name] if target == BLIND else optimal_responses(env, task.size)
+    return sample_written(env, texts[: task.size], sampling)
 
 
 def sample_written(env: AnyEnv, texts: Sequence[str], sampling: Mapping[str, Any]) -> Pool:

@@ -28,24 +28,24 @@ class BenchTask(NamedTuple):
     name: str
     env: str
     env_kwargs: Mapping[str, Any]
-    instances: int
+    size: int
     max_new_tokens: int
     blind: float
     """What three answers earn that leave out the lines they should rest on, as a share of the best three of the exact
-    front: docs/blind.md says which, and a test measures it on the public instances."""
+    front: docs/blind.md says which, and a test measures it on the public prompts."""
     best: float
-    """What the best three answers of the exact front earn, in the mean over the public instances."""
+    """What the best three answers of the exact front earn, in the mean over the public prompts."""
     model: str | None = None
     """The bundled model that answers by default."""
 
     def environment(self, seed: int) -> AnyEnv:
-        """Return the environment; another seed has other instances."""
+        """Return the environment; another seed has other prompts."""
         return make_text_env(self.env, **self.env_kwargs, data_seed=seed, split="test", num_answers=ANSWERS)
 
     def prompts(self, seed: int) -> list[str]:
         """Return the prompts."""
         env = self.environment(seed)
-        return [env.prompt(env.task(index), ANSWERS) for index in range(self.instances)]
+        return [env.prompt(env.task(index), ANSWERS) for index in range(self.size)]
 
 
 def _compact(
@@ -55,7 +55,7 @@ def _compact(
         name=name,
         env=f"vpo/{env}-v0",
         env_kwargs={"preset": "compact", **env_kwargs},
-        instances=100,
+        size=100,
         max_new_tokens=max_new_tokens,
         blind=blind,
         best=best,
@@ -68,7 +68,7 @@ def _natural(name: str, env: str, preset: str, blind: float, best: float, **env_
         name=name,
         env=f"vpo/{env}-v0",
         env_kwargs={"preset": preset, **env_kwargs},
-        instances=50,
+        size=50,
         max_new_tokens=2048,
         blind=blind,
         best=best,

@@ -39,7 +39,7 @@ def add_parser(commands: Commands) -> None:
     add("--threshold", type=float, metavar="R", help="scalar reward at which an answer passes, for pass@k")
     add = page.add_argument
     add("--labels", metavar="A,B,…", help="one name per run")
-    shown = "number of instances, the first ones (default: 20)"
+    shown = "first tasks to show (default: 20)"
     add("--eval-prompts", type=at_least(1), default=20, metavar="N", help=shown)
     texts = commands.add_parser(
         "show",
@@ -80,7 +80,7 @@ def explore(arguments: argparse.Namespace) -> None:
 
     shown = explore_runs(arguments.runs, _labels(arguments), arguments.out, prompts=arguments.eval_prompts)
     size = arguments.out.stat().st_size / 1000
-    content = f"{counted(shown.instances, 'instance')} and {counted(len(arguments.runs), 'run')}"
+    content = f"{counted(shown.tasks, 'task')} and {counted(len(arguments.runs), 'run')}"
     print(f"{arguments.out} shows {content} in {size:.0f} kB: open it in a browser")
     if shown.lacks:
         print(f"warning: {shown.lacks}", file=sys.stderr)

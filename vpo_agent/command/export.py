@@ -163,15 +163,15 @@ def _write_track(arguments: argparse.Namespace) -> str:
             "env_kwargs": dict(task.env_kwargs),
             "num_answers": ANSWERS,
             "split": "test",
-            "size": task.instances,
+            "size": task.size,
             "sampling": {"temperature": TEMPERATURE, "max_tokens": task.max_new_tokens},
             "scale": (task.blind * task.best, task.best),
         }
         settings.append(f"    {task.name!r}: {part!r},")
-        description.append(f"- {task.name}: {task.instances} of `{task.env}`, `{part['env_kwargs']}`")
+        description.append(f"- {task.name}: {task.size} of `{task.env}`, `{part['env_kwargs']}`")
     settings.append("}")
     description.append("\nThe mean of the metric `score` over all responses is the score of `vpo bench`.")
-    run = f"-n {sum(task.instances for task in tasks)} -r {RESPONSES}"
+    run = f"-n {sum(task.size for task in tasks)} -r {RESPONSES}"
     return write_taskset(arguments.env, arguments.out, settings, description, run, arguments.vpo_gym)
 
 

@@ -13,7 +13,7 @@ MOST_WORDS = 6
 
 
 class Note(vpo.Task):
-    """An instance: frozen data that survives JSON."""
+    """A task: frozen data that survives JSON."""
 
     facts: tuple[str, str, str]  # who, what and when
 
@@ -32,7 +32,7 @@ class NoteEnv(vpo.VectorTextEnv[Note, tuple[str, ...], Sent]):
     )
 
     def generate(self, rng: np.random.Generator) -> Note:
-        """Draw an instance of this split, so that none is in two of them."""
+        """Draw a task of this split, so that none is in two of them."""
         while True:
             facts = str(rng.choice(WHO)), str(rng.choice(WHAT)), str(rng.choice(WHEN))
             note = Note(facts=facts)

@@ -12,7 +12,7 @@ DRAWERS = "a", "b", "c"
 
 
 class Desk(vpo.Task):
-    """An instance: the word in each drawer."""
+    """A task: the word in each drawer."""
 
     words: tuple[str, str, str]
 
@@ -31,7 +31,7 @@ class DeskEnv(vpo.VectorTextEnv[Desk, frozenset[str], Named]):
     )
 
     def generate(self, rng: np.random.Generator) -> Desk:
-        """Draw an instance of this split, so that none is in two of them."""
+        """Draw a task of this split, so that none is in two of them."""
         while True:
             desk = Desk(words=tuple(str(word) for word in rng.choice(WORDS, 3, replace=False)))
             if desk.split == self.split:

@@ -29,7 +29,7 @@ from vpo_envs.text import bare_answer, split_answers
 ANSWER_CHARS = 600
 """Longer answers are cut."""
 PROMPTS = 20
-"""Instances on the page by default."""
+"""Tasks on the page by default."""
 UNKNOWN = "(an answer that is not known here)"
 """Stands for the answer at a point of the exact front where the environment is not at hand."""
 SCRIPTS = ("weights.js", "elements.js", "drawings.js", "maps.js", "page.js")
@@ -42,7 +42,7 @@ DIGITS = 4
 class Explored(NamedTuple):
     """What a page shows."""
 
-    instances: int
+    tasks: int
     lacks: str
     """What it cannot show, and why; empty if it shows everything."""
 
@@ -62,7 +62,7 @@ def explore_runs(
         runs: Folders of finished runs, folders that ``vpo eval`` wrote, or pool files, all over the same prompts.
         labels: A name for each; derived from the settings by default.
         out: The file to write.
-        prompts: The number of instances; they are the first ones.
+        prompts: The number of tasks; they are the first ones of the pools.
 
     Raises:
         ValueError: There are no runs, or they cannot be shown together; a pool holds no texts; the page would be larger
@@ -91,13 +91,13 @@ def explore_runs(
             data["links"].append({"text": f"All answers of {label}, and why", "to": target})
     text = fill("page.html", "explore", SCRIPTS, f"Explore {data['environment']}", data)
     if (size := len(text.encode())) > MAX_BYTES:
-        fewer = max(1, len(data["instances"]) * MAX_BYTES // size)
+        fewer = max(1, len(data["tasks"]) * MAX_BYTES // size)
         raise ValueError(
-            f"the page would have {size / 1e6:.1f} MB with {counted(len(data['instances']), 'instance')}, more than "
+            f"the page would have {size / 1e6:.1f} MB with {counted(len(data['tasks']), 'task')}, more than "
             f"{MAX_BYTES / 1e6:g} MB: choose fewer, such as --eval-prompts {fewer}, or fewer runs"
         )
     write_page(out, text)
-    return Explored(len(data["instances"]), data["lacks"])
+    return Explored(len(data["tasks"]), data["lacks"])
 
 
 def _unique_labels(runs: Sequence[Run]) -> list[str]:
@@ -118,9 +118,9 @@ def _page_data(runs: Sequence[Run], labels: Sequence[str], prompts: int) -> dict
     size = min(pool.status[0].size for pool in pools)
     together = lcm(*(pool.rewards.shape[2] for pool in pools))
     first = pools[0]
-    env, reason = environment_of(first, runs[0].name, same_instances=True)
+    env, reason = environment_of(first, runs[0].name, same_tasks=True)
     shown = first.indices[:prompts]
-    notes = [f"The first {counted(len(shown), 'instance')} of {len(first.indices)}, not selected."]
+    notes = [f"The first {counted(len(shown), 'task')} of {len(first.indices)}, not selected."]
     if any(run.pool.status[0].size > size for run in runs):
         notes.append(f"Some pools hold more answers; the first {size} count.")
     lacks = ""
@@ -141,9 +141,7 @@ def _page_data(runs: Sequence[Run], labels: Sequence[str], prompts: int) -> dict
         "counts": sorted({min(together, size), size}),
         "notes": notes,
         "lacks": lacks,
-        "instances": [
-            _instance(pools, size, number, env) for number in progress(range(len(shown)), "instances", "part")
-        ],
+        "tasks": [_shown_task(pools, size, number, env) for number in progress(range(len(shown)), "tasks", "part")],
     }
 
 
@@ -158,7 +156,7 @@ def import_option(runs: Iterable[Mapping[str, Any]]) -> str:
     return ""
 
 
-def _instance(pools: Sequence[Pool], size: int, number: int, env: AnyEnv | None) -> dict[str, Any]:
+def _shown_task(pools: Sequence[Pool], size: int, number: int, env: AnyEnv | None) -> dict[str, Any]:
     """Return one prompt of the pools, with the answers of every policy."""
     first = pools[0]
     index = int(first.indices[number])

@@ -122,7 +122,7 @@ def read_transcripts(path: Path) -> Transcripts:
 def _of_pool(when: str, pool: Pool, name: str) -> Transcripts:
     if pool.responses is None:
         raise ValueError(f"{name!r} holds rewards without the texts of the answers: sample it again with vpo eval")
-    env, lacks = environment_of(pool, name, same_instances=True)
+    env, lacks = environment_of(pool, name, same_tasks=True)
     groups = []
     for number, index in enumerate(pool.indices[:PROMPTS].tolist()):
         task = None if env is None else env.task(index)

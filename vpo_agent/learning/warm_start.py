@@ -41,7 +41,7 @@ class WarmStart:
         seed: int = 0,
     ) -> None:
         self.policy, self.env, self.steps, self.seed = policy, env, steps, seed
-        self.instances, self.responses = batch // responses, responses
+        self.num_tasks, self.responses = batch // responses, responses
         self.answers = list(answers or [env.num_answers])
         self.learning_rate = learning_rate
         self.optimizer = MasterAdamW(
@@ -53,7 +53,7 @@ class WarmStart:
 
     def samples(self) -> Samples:
         """Return the demonstrated responses of the next step."""
-        indices = range(self.done * self.instances, (self.done + 1) * self.instances)
+        indices = range(self.done * self.num_tasks, (self.done + 1) * self.num_tasks)
         rng = np.random.default_rng([self.seed, self.done])
         return demonstrated(self.policy, self.env, indices, rng, self.answers, self.responses)
 
@@ -73,7 +73,7 @@ class WarmStart:
             self.optimizer.zero_grad()
             with self.microbatches.halved_if_out_of_memory():
                 total = 0.0
-                for prompts in self.microbatches.split(samples, torch.arange(self.instances)):
+                for prompts in self.microbatches.split(samples, torch.arange(self.num_tasks)):
                     loss = -self.policy.log_probs(samples.subset(prompts))[0].sum() / tokens
                     loss.backward()
                     total += float(loss.detach())
@@ -106,9 +106,9 @@ def demonstrated(
     return Samples.of(encoded, rows, zeros, [False] * len(rows), 1.0, texts, trained)
 
 
-def demonstrated_tokens(policy: LMPolicy, env: AnyEnv, instances: int) -> int:
-    """Return the most tokens that a model writes in a demonstration for the first ``instances``, with the end."""
+def demonstrated_tokens(policy: LMPolicy, env: AnyEnv, num_tasks: int) -> int:
+    """Return the most tokens that a model writes in a demonstration for the first ``num_tasks`` tasks, with the end."""
     rng, m = np.random.default_rng(0), env.num_answers
-    answers = [env.demonstrations(task, rng, m) for task in map(env.task, range(instances))]
+    answers = [env.demonstrations(task, rng, m) for task in map(env.task, range(num_tasks))]
     texts = [policy.chat.closed + format_answers(demonstrated, m) for demonstrated in answers]
     return 1 + max(map(sum, response_tokens(policy.chat, texts)[1]))

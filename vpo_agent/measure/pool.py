@@ -77,7 +77,7 @@ class Pool:
     then all tasks count as distinct."""
     source: Mapping[str, Any] = field(default_factory=dict)
     """Where the pool comes from, as far as is known: JSON values under ``env``, ``env_kwargs``, ``split``,
-    ``num_answers``, ``tasks`` (a hash of the N instances), ``model``, ``method``, ``method_options``, ``run``,
+    ``num_answers``, ``tasks`` (a hash of the N tasks), ``model``, ``method``, ``method_options``, ``run``,
     ``seed``, ``step``, ``dtype``, ``temperature`` and ``max_new_tokens``; from an endpoint also ``endpoint``, its
     address, and ``usage``, its tokens."""
 
@@ -271,7 +271,7 @@ def merge_pools(pools: Sequence[Pool], scalar_weights: Floats | None = None) -> 
     first = pools[0]
     for other in pools[1:]:
         if not same_prompts(first, other):
-            raise ValueError("pools to merge must hold answers to the same prompts: sample the same instances")
+            raise ValueError("pools to merge must hold answers to the same prompts: sample the same tasks")
     rollouts = min(pool.rewards.shape[1] for pool in pools)
     rewards = np.concatenate([pool.rewards[:, :rollouts] for pool in pools], axis=2)
     status = np.concatenate([pool.status[:, :rollouts] for pool in pools], axis=2)
@@ -293,7 +293,7 @@ def merge_pools(pools: Sequence[Pool], scalar_weights: Floats | None = None) -> 
 
 
 def same_prompts(first: Pool, other: Pool) -> bool:
-    """Return whether two pools hold answers to the same instances, as far as they state them."""
+    """Return whether two pools hold answers to the same tasks, as far as they state them."""
     if first.objectives != other.objectives or not np.array_equal(first.indices, other.indices):
         return False
     if not np.array_equal(first.active, other.active):

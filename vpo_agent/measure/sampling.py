@@ -67,13 +67,13 @@ def sample_pool(
     scorer_threads: int = 0,
     label: str | None = None,
 ) -> Pool:
-    """Sample and score responses to instances, and compute the exact front of each if the environment can.
+    """Sample and score responses to tasks, and compute the exact front of each if the environment can.
 
     Args:
         env: The environment.
         sampler: What answers.
-        indices: Instances of the environment's split, N.
-        rollouts: Responses to each instance, R.
+        indices: Tasks of the environment's split by index, N.
+        rollouts: Responses to each task, R.
         max_new_tokens: Longest response, in tokens.
         temperature: Of the sampling.
         seed: Numbers that key the samples.
@@ -172,10 +172,10 @@ def _digest(text: str, size: int = 16) -> str:
     return blake2b(text.encode(), digest_size=size).hexdigest()
 
 
-def environment_of(pool: Pool, name: str, *, same_instances: bool = False) -> tuple[AnyEnv | None, str]:
+def environment_of(pool: Pool, name: str, *, same_tasks: bool = False) -> tuple[AnyEnv | None, str]:
     """Make the environment that the pool was sampled from; return it, or ``None`` and why it is unavailable.
 
-    With ``same_instances`` it is unavailable if it no longer makes the instances that the pool was sampled from.
+    With ``same_tasks`` it is unavailable if it no longer makes the tasks that the pool was sampled from.
     """
     env_id = pool.source.get("env")
     if not isinstance(env_id, str):
@@ -198,11 +198,11 @@ def environment_of(pool: Pool, name: str, *, same_instances: bool = False) -> tu
             f"{name} says that a rollout in {env_id} holds {stated} answers, but its rewards of shape "
             f"{pool.rewards.shape} hold {m}: sample it again"
         )
-    if same_instances and "tasks" in pool.source:
+    if same_tasks and "tasks" in pool.source:
         try:
             hashes = "".join(env.task(int(index)).content_hash() for index in pool.indices)
         except ValueError as error:
             return None, str(error)
         if pool.source["tasks"] != _digest(hashes):
-            return None, "the environment makes other instances now than when the answers were sampled"
+            return None, "the environment makes other tasks now than when the answers were sampled"
     return env, ""

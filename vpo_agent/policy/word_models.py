@@ -56,12 +56,12 @@ def small_model(tokenizer: PreTrainedTokenizerFast, *, positions: int = 512, see
         )
 
 
-def small_policy(env: AnyEnv, *, instances: int = 256, positions: int = 512, seed: int = 0) -> LMPolicy:
+def small_policy(env: AnyEnv, *, num_tasks: int = 256, positions: int = 512, seed: int = 0) -> LMPolicy:
     """Return an untrained small policy that knows the words of an environment's prompts and demonstrations.
 
-    The words are those of the first ``instances``. Prompt and response have at most ``positions`` tokens together.
+    The words are those of the first ``num_tasks`` tasks. A prompt and its response have at most ``positions`` tokens.
     """
-    tokenizer = word_tokenizer(_words(env, instances))
+    tokenizer = word_tokenizer(_words(env, num_tasks))
     return LMPolicy(small_model(tokenizer, positions=positions, seed=seed), tokenizer)
 
 
@@ -71,13 +71,13 @@ def has_words(policy: LMPolicy) -> bool:
     return backend is not None and isinstance(backend.model, models.WordLevel)
 
 
-def with_words_of(policy: LMPolicy, env: AnyEnv, *, instances: int = 256, seed: int = 0) -> LMPolicy:
+def with_words_of(policy: LMPolicy, env: AnyEnv, *, num_tasks: int = 256, seed: int = 0) -> LMPolicy:
     """Return a policy whose tokens are words, with those words of an environment added that it lacks.
 
-    The words are those of the first ``instances``. Their embeddings are drawn around the mean of the others.
+    The words are those of the first ``num_tasks`` tasks. Their embeddings are drawn around the mean of the others.
     """
     known = policy.tokenizer.get_vocab()
-    tokenizer = word_tokenizer([*sorted(known, key=known.__getitem__), *_words(env, instances)])
+    tokenizer = word_tokenizer([*sorted(known, key=known.__getitem__), *_words(env, num_tasks)])
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         policy.model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
@@ -87,14 +87,14 @@ def with_words_of(policy: LMPolicy, env: AnyEnv, *, instances: int = 256, seed: 
     return LMPolicy(policy.model, tokenizer)
 
 
-def _words(env: AnyEnv, instances: int) -> list[str]:
-    """Return the words of the first instances' prompts and demonstrations, and the tags, sorted."""
+def _words(env: AnyEnv, num_tasks: int) -> list[str]:
+    """Return the words of the first tasks' prompts and demonstrations, and the tags, sorted."""
     splitter = word_tokenizer([]).backend_tokenizer.pre_tokenizer
     rng = np.random.default_rng(0)
     words: set[str] = set()
     for opening, closing in (*answer_tags(1), *answer_tags(8)):
         words |= {opening, closing}
-    for index in progress(range(instances), "reading the words of the task", "instance"):
+    for index in progress(range(num_tasks), "reading the words of the task", "task"):
         task = env.task(index)
         for text in (env.prompt(task, env.num_answers), *env.demonstrations(task, rng, env.num_answers)):
             words.update(word for word, _ in splitter.pre_tokenize_str(readable(text)))

@@ -27,7 +27,7 @@ from vpo_envs.common.paths import path_of
 from vpo_envs.core import SPLITS, AnyEnv, UnknownFront
 
 INPUTS = "inputs.json"
-INSTANCES = 4
+NUM_TASKS = 4
 """Tasks of each split by which an environment is recognised."""
 DEMONSTRATED = 3
 """Demonstrations of each of these tasks that are scored."""
@@ -323,7 +323,7 @@ def _hash_of_behaviour(environments: Sequence[AnyEnv]) -> str:
         is_of_suite = env_type.__module__.partition(".")[0] in SUITE and (
             env.spec is None or env.spec.id != FUNCTIONS_ID
         )
-        for index in range(INSTANCES):
+        for index in range(NUM_TASKS):
             task = env.task(index)
             digest.update(env.prompt(task, env.num_answers).encode(errors="surrogatepass"))
             if is_of_suite:

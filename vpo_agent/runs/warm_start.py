@@ -33,9 +33,9 @@ RECIPE = "recipe.json"
 METRICS = "metrics.jsonl"
 CHECKPOINTS = "checkpoints"
 TRIED = 64
-"""Instances whose demonstrations are measured before the start."""
+"""Tasks whose demonstrations are measured before the start."""
 APART = 1_000_000
-"""The warm start draws its instances from this stream (plus the seed), so that RL starts from instances not seen."""
+"""The warm start draws its tasks from this stream (plus the seed), so that RL starts from tasks not seen."""
 
 
 class WarmStartTraining(Training):
@@ -159,7 +159,7 @@ class WarmStartTraining(Training):
     def _load(self, env: AnyEnv, checkpoint: Path | None, device: str, gradient_checkpointing: bool) -> LMPolicy:
         recipe = self.recipe
         if checkpoint is None and recipe.model == FRESH:
-            return small_policy(env, instances=1024, positions=recipe.positions, seed=recipe.seed)
+            return small_policy(env, num_tasks=1024, positions=recipe.positions, seed=recipe.seed)
         policy = LMPolicy.from_pretrained(
             recipe.model,
             device=device,
@@ -172,7 +172,7 @@ class WarmStartTraining(Training):
         if recipe.lora_rank and has_words(policy):
             raise ValueError(f"adapters cannot teach {recipe.model!r} the words of a task: leave --lora-rank out")
         if checkpoint is None and has_words(policy):
-            return with_words_of(policy, env, instances=1024, seed=recipe.seed)
+            return with_words_of(policy, env, num_tasks=1024, seed=recipe.seed)
         return policy
 
     def _evaluate(self, m: int) -> dict[str, float]:
@@ -210,11 +210,11 @@ def _validation_env(recipe: Recipe, m: int) -> AnyEnv:
 
 def _plan(policy: LMPolicy, env: AnyEnv, recipe: Recipe, gradient_checkpointing: bool) -> Plan | None:
     """Check all prompts against the model's context, and plan the memory of a GPU; on a CPU there is no plan."""
-    instances = recipe.batch // recipe.responses
+    num_tasks = recipe.batch // recipe.responses
     response = demonstrated_tokens(policy, env, TRIED)
     validation = _validation_env(recipe, max(recipe.answers))
     longest = max(
-        check_all_prompts(policy, env, recipe.steps * instances, response, sample=max(TRIED, instances)),
+        check_all_prompts(policy, env, recipe.steps * num_tasks, response, sample=max(TRIED, num_tasks)),
         check_prompts(policy, validation, range(recipe.eval_prompts), recipe.max_new_tokens),
     )
     memory = device_memory(policy.device)

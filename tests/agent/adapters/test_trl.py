@@ -491,7 +491,7 @@ def test_its_run_is_evaluated_shown_and_published(
     assert main(["show", str(run)]) == 0
     assert "eval_test_step_000002, task 0" in capsys.readouterr().out
     assert main(["explore", str(run), "--out", str(tmp_path / "explore.html")]) == 0
-    assert "shows 4 instances and 1 run" in capsys.readouterr().out
+    assert "shows 4 tasks and 1 run" in capsys.readouterr().out
     assert main(["push", str(run), "--repo", "someone/letters", "--dry-run", str(out)]) == 0
     card = (out / "README.md").read_text()
     assert "was trained for 2 steps with the method `vpo`" in card

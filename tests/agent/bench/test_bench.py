@@ -1,4 +1,4 @@
-"""``vpo bench`` on a few instances: scores, interruptions, entries that are verified, and ways to game it."""
+"""``vpo bench`` on a few prompts: scores, interruptions, entries that are verified, and ways to game it."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def task_named(name: str, track: str = "compact") -> BenchTask:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Two tasks a track, with three instances each."""
+    """Two tasks a track, with three prompts each."""
     for track, names in {"compact": ("musique", "tools"), "natural": ("maze", "gsm8k")}.items():
-        small = tuple(task_named(name, track)._replace(instances=3, max_new_tokens=30) for name in names)
+        small = tuple(task_named(name, track)._replace(size=3, max_new_tokens=30) for name in names)
         monkeypatch.setitem(TRACKS, track, small)
     monkeypatch.chdir(tmp_path)
 
@@ -90,7 +90,7 @@ def test_a_score_compares_mean_utilities_over_all_weightings() -> None:
     assert row["mean"] == pytest.approx((share - task.blind) / (1 - task.blind), abs=1e-6)
 
 
-def test_the_score_of_a_track_is_the_mean_over_tasks_with_an_interval_over_their_instances() -> None:
+def test_the_score_of_a_track_is_the_mean_over_tasks_with_an_interval_over_their_prompts() -> None:
     parts = []
     for place, name in enumerate(("countdown", "tools")):
         task = task_named(name)
@@ -104,8 +104,8 @@ def test_the_score_of_a_track_is_the_mean_over_tasks_with_an_interval_over_their
     assert band.high - band.low == pytest.approx(np.hypot(*widths) / 2, rel=0.1)
 
 
-def test_another_seed_has_other_instances_and_another_digest() -> None:
-    task = task_named("maze")._replace(instances=3)
+def test_another_seed_has_other_prompts_and_another_digest() -> None:
+    task = task_named("maze")._replace(size=3)
     public, private = task.prompts(0), task.prompts(7)
     assert not {*public} & {*private}
     assert digest({"maze": public}) == digest({"maze": task.prompts(0)}) != digest({"maze": private})

@@ -21,7 +21,7 @@ from vpo_envs.text import format_answers
 SAMPLING = {"max_new_tokens": 1, "temperature": 1.0}
 
 
-def blind_texts(task: BenchTask, instances: int, learned: int | None = None) -> list[str]:
+def blind_texts(task: BenchTask, num_tasks: int, learned: int | None = None) -> list[str]:
     """What the blind program of a task answers."""
     # No program reads the examples, so that it is the same with those that do not decide.
     knobs = {name: value for name, value in task.env_kwargs.get("difficulty", {}).items() if name != "decisive"}
@@ -30,7 +30,7 @@ def blind_texts(task: BenchTask, instances: int, learned: int | None = None) -> 
     # Of several programs the first earns most with three answers.
     row = next(row for row in rows if row.options.get("difficulty", {}) == knobs)
     env = task.environment(0)
-    tasks = [env.task(index) for index in range(instances)]
+    tasks = [env.task(index) for index in range(num_tasks)]
     row = row._replace(options=task.env_kwargs, learned=row.learned if learned is None else learned)
     return [format_answers(answers[:ANSWERS], ANSWERS) for answers in ordered(row, tasks)]
 
@@ -64,7 +64,7 @@ if __name__ == "__main__":
         for task in tasks:
             if sys.argv[1:] and task.name not in sys.argv[1:]:
                 continue
-            texts = blind_texts(task, task.instances)
+            texts = blind_texts(task, task.size)
             found.setdefault(track, {})[task.name] = texts
             row, _ = score_task(task, sample_written(task.environment(0), texts, SAMPLING), 0)
             share = row["utility of three"] / row["best three of the front"]

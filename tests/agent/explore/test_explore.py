@@ -69,41 +69,41 @@ def test_a_run_and_a_pool_file_become_one_page(tmp_path: Path, capsys: pytest.Ca
     (other,) = saved(tmp_path, grpo)
     out = tmp_path / "new" / "page.html"
     assert main(["explore", str(run), str(other), "--out", str(out), "--eval-prompts", "3"]) == 0
-    assert f"{out} shows 3 instances and 2 runs in " in capsys.readouterr().out
+    assert f"{out} shows 3 tasks and 2 runs in " in capsys.readouterr().out
     data = Page(out).data
     assert data["policies"] == ["vpo", "grpo"]
     assert data["environment"] == "vpo/Maze-v0"
-    assert [one["index"] for one in data["instances"]] == [0, 1, 2]
+    assert [one["index"] for one in data["tasks"]] == [0, 1, 2]
     assert (data["size"], data["counts"]) == (12, [3, 12]), "one rollout of three answers, and all"
-    assert data["notes"] == ["The first 3 instances of 5, not selected."]
+    assert data["notes"] == ["The first 3 tasks of 5, not selected."]
 
 
 def test_every_answer_keeps_its_text_its_rewards_and_its_status(tmp_path: Path) -> None:
     pools = two_pools()
     explore_runs(saved(tmp_path, *pools), out=tmp_path / "page.html")
-    for place, instance in enumerate(Page(tmp_path / "page.html").data["instances"]):
-        for pool, answers in zip(pools, instance["answers"], strict=True):
+    for place, task in enumerate(Page(tmp_path / "page.html").data["tasks"]):
+        for pool, answers in zip(pools, task["answers"], strict=True):
             m = pool.rewards.shape[2]
             written = [text for one in pool.responses[place] for text in split_answers(one, m)]
-            assert [instance["texts"][text]["text"] for _, text in answers] == written
-            rewards = np.array([instance["vectors"][vector] for vector, _ in answers])
+            assert [task["texts"][text]["text"] for _, text in answers] == written
+            rewards = np.array([task["vectors"][vector] for vector, _ in answers])
             np.testing.assert_allclose(rewards, pool.rewards[place].reshape(rewards.shape), atol=1e-4)
-            codes = [Status[instance["texts"][text]["status"].upper()] for _, text in answers]
+            codes = [Status[task["texts"][text]["status"].upper()] for _, text in answers]
             assert codes == pool.status[place].ravel().tolist()
 
 
 def test_the_task_tells_how_its_answers_are_drawn(tmp_path: Path) -> None:
     explore_runs(saved(tmp_path, maze_pool(0)), out=tmp_path / "page.html")
-    instance = Page(tmp_path / "page.html").data["instances"][0]
-    board = instance["drawing"]["board"]
-    paths = [one["drawing"]["path"] for one in instance["texts"] if one["drawing"]]
+    task = Page(tmp_path / "page.html").data["tasks"][0]
+    board = task["drawing"]["board"]
+    paths = [one["drawing"]["path"] for one in task["texts"] if one["drawing"]]
     assert len(paths) > 3
     for path in paths:
         symbols = [board[y][x] for x, y in path]
         assert symbols[0] == "S"
         assert "#" not in symbols
         assert all(abs(x - u) + abs(y - v) <= 1 for (x, y), (u, v) in pairwise(path))
-    answers = [instance["texts"][text]["drawing"]["path"] for _, text in instance["front"]]
+    answers = [task["texts"][text]["drawing"]["path"] for _, text in task["front"]]
     ends = {board[y][x] for *_, (x, y) in answers}
     assert ends == {"E"}, "every answer of the front reaches the exit"
 
@@ -111,18 +111,18 @@ def test_the_task_tells_how_its_answers_are_drawn(tmp_path: Path) -> None:
 def test_the_front_has_its_points_with_the_answers_that_attain_them(tmp_path: Path) -> None:
     explore_runs(saved(tmp_path, *two_pools()), out=tmp_path / "page.html")
     env = make_text_env("vpo/Maze-v0", preset="compact", split="test", num_answers=3)
-    for instance in Page(tmp_path / "page.html").data["instances"]:
-        found = {(*instance["vectors"][vector], instance["texts"][text]["text"]) for vector, text in instance["front"]}
-        points = env.front(env.task(instance["index"]))
+    for task in Page(tmp_path / "page.html").data["tasks"]:
+        found = {(*task["vectors"][vector], task["texts"][text]["text"]) for vector, text in task["front"]}
+        points = env.front(env.task(task["index"]))
         assert found == {(*(round(value, 4) for value in point.vector), point.answer) for point in points}
 
 
-def test_inactive_objectives_are_left_out_of_an_instance(tmp_path: Path) -> None:
+def test_inactive_objectives_are_left_out_of_a_task(tmp_path: Path) -> None:
     pool = replace(random_pool(), responses=tuple(("<answer_1>x</answer_1>",) * 4 for _ in range(3)))
     explore_runs(saved(tmp_path, pool), out=tmp_path / "page.html")
     data = Page(tmp_path / "page.html").data
-    assert [one["active"] for one in data["instances"]] == [[0, 1, 2], [0, 1], [0, 1, 2]]
-    assert {len(vector) for vector in data["instances"][1]["vectors"]} == {2}
+    assert [one["active"] for one in data["tasks"]] == [[0, 1, 2], [0, 1], [0, 1, 2]]
+    assert {len(vector) for vector in data["tasks"][1]["vectors"]} == {2}
     assert data["notes"][-1] == (
         "Prompts and the answers of the exact fronts are not shown: the pool does not state its environment."
     )
@@ -149,7 +149,7 @@ def test_nothing_that_a_model_wrote_becomes_part_of_the_page(tmp_path: Path) -> 
     assert page.tags == clean.tags
     assert "img" not in page.tags
     assert page.scripts[1] == clean.scripts[1]
-    assert visible(ATTACK) in [one["text"] for one in page.data["instances"][0]["texts"]]
+    assert visible(ATTACK) in [one["text"] for one in page.data["tasks"][0]["texts"]]
     assert page.data["policies"] == [visible(ATTACK)]
 
 
@@ -168,7 +168,7 @@ def test_the_page_replaces_an_earlier_one_and_nothing_else(tmp_path: Path, capsy
     out = tmp_path / "page.html"
     assert main(["explore", str(pool), "--out", str(out), "--eval-prompts", "1"]) == 0
     assert main(["explore", str(pool), "--out", str(out), "--eval-prompts", "2"]) == 0
-    assert len(Page(out).data["instances"]) == 2
+    assert len(Page(out).data["tasks"]) == 2
     other = tmp_path / "thesis.html"
     other.write_text("<p>a thesis", encoding="utf-8")
     capsys.readouterr()
@@ -214,8 +214,8 @@ def test_what_the_page_of_an_unknown_environment_lacks_is_said_in_the_terminal(
     assert said.out.startswith(str(tmp_path / "page.html"))
     for part in ("warning: Prompts and the answers", "unknown environment 'own/Elsewhere-v0'", "--import menu.py"):
         assert part in said.err
-    instance = Page(tmp_path / "page.html").data["instances"][0]
-    assert {instance["texts"][text]["text"] for _, text in instance["front"]} == {explore.UNKNOWN}
+    task = Page(tmp_path / "page.html").data["tasks"][0]
+    assert {task["texts"][text]["text"] for _, text in task["front"]} == {explore.UNKNOWN}
 
 
 def test_a_long_answer_is_cut_whatever_tags_it_holds_and_its_path_is_drawn_whole(tmp_path: Path) -> None:
@@ -224,8 +224,8 @@ def test_a_long_answer_is_cut_whatever_tags_it_holds_and_its_path_is_drawn_whole
     route = replace(pool, responses=((f"<answer>{moves}</answer>",),))
     tags = replace(pool, responses=((f"<answer>{'<think>x</think>' * 100_000}</answer>",),))
     explore_runs(saved(tmp_path, route, tags), out=tmp_path / "page.html")
-    instance = Page(tmp_path / "page.html").data["instances"][0]
-    first, second = (instance["texts"][answers[0][1]] for answers in instance["answers"])
+    task = Page(tmp_path / "page.html").data["tasks"][0]
+    first, second = (task["texts"][answers[0][1]] for answers in task["answers"])
     assert first["drawing"]["says"].split() == ["route", *"R" * 500]
     assert all(len(one["text"]) < 700 and " characters …]" in one["text"] for one in (first, second))
 
@@ -234,6 +234,6 @@ def test_a_page_that_would_be_too_large_names_the_way_out(tmp_path: Path, monkey
     paths = saved(tmp_path, maze_pool(0))
     explore_runs(paths, out=tmp_path / "page.html", prompts=2)
     monkeypatch.setattr(explore, "MAX_BYTES", (tmp_path / "page.html").stat().st_size + 100)
-    with pytest.raises(ValueError, match=r"with 5 instances, more than .*, such as --eval-prompts 4"):
+    with pytest.raises(ValueError, match=r"with 5 tasks, more than .*, such as --eval-prompts 4"):
         explore_runs(paths, out=tmp_path / "page.html")
-    assert len(Page(tmp_path / "page.html").data["instances"]) == 2, "the earlier page is kept"
+    assert len(Page(tmp_path / "page.html").data["tasks"]) == 2, "the earlier page is kept"

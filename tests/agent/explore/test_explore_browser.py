@@ -28,7 +28,7 @@ HOSTILE = "</script><img src=x onerror='window.hacked = 1'><svg onload='window.h
 
 
 def pool_of(answers: list[tuple[str, Any]], m: int, method: str) -> Pool:
-    """A pool without an environment: two instances, each with the same answers."""
+    """A pool without an environment: two tasks, each with the same answers."""
     vectors = np.array([vector for _, vector in answers], dtype=np.float32)
     rewards = np.broadcast_to(vectors.reshape(-1, m, vectors.shape[1]), (2, len(answers) // m, m, vectors.shape[1]))
     texts = tuple(format_answers([text for text, _ in answers[at : at + m]], m) for at in range(0, len(answers), m))
@@ -108,18 +108,18 @@ def test_dragging_the_point_changes_who_wins(browser: Browser, three: Path) -> N
     assert browser.run("return document.getElementById('weight-2').value") == "100"
 
 
-def test_the_keyboard_alone_moves_the_weights_and_changes_the_instance(browser: Browser, three: Path) -> None:
+def test_the_keyboard_alone_moves_the_weights_and_changes_the_task(browser: Browser, three: Path) -> None:
     browser.open(three)
     browser.press("right")
-    assert browser.run("return document.getElementById('instance').value") == "1"
+    assert browser.run("return document.getElementById('task').value") == "1"
     browser.press("left")
-    assert browser.run("return document.getElementById('instance').value") == "0"
+    assert browser.run("return document.getElementById('task').value") == "0"
     seen = []
     while "slider" not in seen:
         browser.press("tab")
         seen.append(focused(browser))
     assert [name for name in seen if name] == [
-        "instance",
+        "task",
         "next",
         "weight-0",
         "weight-1",
@@ -147,13 +147,13 @@ def test_a_screen_reader_hears_names_values_and_the_winner(browser: Browser, thr
     browser.wait("return document.getElementById('status').textContent.includes('cheap 100')")
     said = browser.text("#status").replace("\u00a0", " ")
     assert said == (
-        "Instance 1. fast 0 %, cheap 100 %, good 0 %. vpo: answer C, 1.00; grpo: answer B, 0.40; "
+        "Task 1. fast 0 %, cheap 100 %, good 0 %. vpo: answer C, 1.00; grpo: answer B, 0.40; "
         "Exact front: answer C, 1.00."
     )
     nodes = [(node["role"]["value"], node["name"]["value"]) for node in browser.accessibility_tree() if "name" in node]
     named = {role: {name for one, name in nodes if one == role} for role, _ in nodes}
     assert {"fast", "cheap", "good", "Weights of fast, cheap, good"} <= named["slider"]
-    assert {"Previous instance", "Next instance", "Only cheap counts"} <= named["button"]
+    assert {"Previous task", "Next task", "Only cheap counts"} <= named["button"]
     assert {"vpo", "grpo", "Exact front"} <= named["article"]
     silent = [role for role, name in nodes if role in ("button", "slider", "combobox", "radio", "image") and not name]
     assert silent == []
@@ -293,12 +293,12 @@ def test_the_page_fits_a_narrow_screen(browser: Browser, tmp_path: Path, width: 
 
 def test_the_address_keeps_the_view(browser: Browser, three: Path) -> None:
     browser.open(three, "#i=2&w=0-100-0")
-    assert browser.run("return document.getElementById('instance').value") == "1"
+    assert browser.run("return document.getElementById('task').value") == "1"
     assert panels(browser)[0][2] == "save"
     browser.run("moveOne(0, 1)")
     browser.wait("return location.hash === '#i=2&w=100-0-0'")
     browser.open(three, "#i=99&w=x")
-    assert browser.run("return document.getElementById('instance').value") == "0"
+    assert browser.run("return document.getElementById('task').value") == "0"
 
 
 def test_a_tour_moves_the_weights_until_the_reader_does(browser: Browser, three: Path) -> None:

@@ -70,7 +70,7 @@ def test_responses_longer_than_the_context_are_refused(env: MazeEnv) -> None:
         take(WarmStart(policy, env, steps=1, batch=2, learning_rate=1e-3), 1)
 
 
-def test_responses_to_one_instance_share_its_prompt(env: MazeEnv) -> None:
+def test_responses_to_one_task_share_its_prompt(env: MazeEnv) -> None:
     policy, tasks = small_policy(env), [env.task(index) for index in range(3)]
     samples = demonstrated(policy, env, range(3), np.random.default_rng(0), [1, 2], each=4)
     assert len(samples.prompt_ids) == 3
@@ -84,7 +84,7 @@ def test_responses_to_one_instance_share_its_prompt(env: MazeEnv) -> None:
         assert samples.prompt_ids[row][samples.prompt_mask[row]].tolist() == prompt.tolist()
 
 
-def test_a_batch_of_several_responses_each_has_fewer_instances(env: MazeEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_several_responses_each_has_fewer_tasks(env: MazeEnv, monkeypatch: pytest.MonkeyPatch) -> None:
     policy, asked = small_policy(env), []
     task = env.task
     monkeypatch.setattr(env, "task", lambda index: asked.append(index) or task(index))

@@ -21,10 +21,10 @@ from vpo_envs.registration import env_type, text_env_ids
 
 PAGE = Path(__file__).parents[3] / "docs/blind.md"
 TESTED = 100
-"""Test instances of each row."""
+"""Test tasks of each row."""
 MARGIN = 0.03
 LEARNED_MARGIN = 0.12
-"""Of rules learned and tested on half as many instances: two standard errors of a mean of 50 shares whose standard
+"""Of rules learned and tested on half as many tasks: two standard errors of a mean of 50 shares whose standard
 deviation is 0.4."""
 
 
@@ -95,7 +95,7 @@ def test_three_fixed_expressions_earn_at_most_half_on_compact_countdown() -> Non
 
 
 def distinct(env_id: str, preset: str) -> tuple[int, int]:
-    """How many of the first 200 and 1,000 test instances differ in their canonical content."""
+    """How many of the first 200 and 1,000 test tasks differ in their canonical content."""
     env: Any = gym.make(env_id, preset=preset, split="test").unwrapped
     contents = [env.task(index).canonical for index in range(1000)]
     return len(set(contents[:200])), len(set(contents))

@@ -1,4 +1,4 @@
-"""Many instances of every generated task and preset: gold reaches what is declared, and conflict is real."""
+"""Many tasks of every generated task and preset: gold reaches what is declared, and conflict is real."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEEDS = 60
 GAIN = 0.05
 """What the best three answers must gain over the best one, in expected utility."""
 SAMPLING = 0.01
-"""Instances are certified with other weights than those drawn here; means over 2,000 of them differ by less."""
+"""Tasks are certified with other weights than those drawn here; means over 2,000 of them differ by less."""
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_every_instance_is_certified(env_id: str, preset: str) -> None:
 def test_a_set_and_the_vector_pay_on_every_instance(env_id: str, preset: str, count: int) -> None:
     """Every one but those of compact Code.
 
-    There a program that the instance was not built around may earn more: of 2,000 training tasks 8 have a gain from
+    There a program that the task was not built around may earn more: of 2,000 training tasks 8 have a gain from
     a set below 1.3. They are kept, since trying all programs takes more than ten times as long as drawing an task.
     """
     env: Any = gym.make(env_id, preset=preset, split="test").unwrapped

@@ -103,7 +103,7 @@ def test_a_compromise_beats_the_specialists_under_the_mean_and_loses_to_their_se
 
 
 def words_of(env: Env, count: int = 300) -> set[str]:
-    """The words of prompts and of the compromises of some instances."""
+    """The words of prompts and of the compromises of some tasks."""
     tasks = [env.task(index) for index in range(count)]
     return {word for task in tasks for word in (*env.prompt(task, 3).split(), *env.ways(task)[-1])}  # type: ignore[attr-defined]
 

@@ -354,7 +354,7 @@ def test_fronts_serve_monotone_objectives_and_refuse_others() -> None:
         Wasteful().front(TASK)
 
 
-# --- instances ---
+# --- tasks ---
 
 
 @PRESETS
@@ -406,7 +406,7 @@ def test_bad_knobs_are_named(knobs: dict[str, Any], message: str) -> None:
         CountdownEnv(difficulty=knobs)
 
 
-def test_knobs_without_instances_are_named() -> None:
+def test_knobs_without_tasks_are_named() -> None:
     impossible = CountdownEnv(difficulty={"count": 2, "numbers": [1, 2], "targets": [50, 60]})
     with pytest.raises(ValueError, match="no numbers and targets found in 10000 tries"):
         impossible.task(0)

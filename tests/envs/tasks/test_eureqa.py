@@ -135,7 +135,7 @@ def solutions(task: EUREQATask) -> set[tuple[str, ...]]:
 
 @functools.cache
 def tasks_of(preset: str) -> list[Any]:
-    """The first instances of a preset."""
+    """The first tasks of a preset."""
     return [ENVS[preset].task(index) for index in range(80)]
 
 

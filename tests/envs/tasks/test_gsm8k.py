@@ -290,7 +290,7 @@ def test_the_front_is_unknown_where_the_solution_has_gaps() -> None:
     assert made().demonstrations(task, np.random.default_rng(0), 1) == ["40-4=36\n12*2=24\n#### 24"]
 
 
-# --- instances and rows ---
+# --- tasks and rows ---
 
 
 def test_generated_solutions_are_right_and_lead_to_the_answer() -> None:

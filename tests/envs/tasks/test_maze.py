@@ -1,4 +1,4 @@
-"""The maze as a task: its instances, its rules, and the text that goes out and comes back."""
+"""The maze as a task: its tasks, its rules, and the text that goes out and comes back."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_no_route_visits_both_corners(preset: str, count: int) -> None:
         assert between + min(to_gold + from_diamond, to_diamond + from_gold) > task.budget
 
 
-# --- instances and splits ---
+# --- tasks and splits ---
 
 
 @pytest.mark.parametrize(

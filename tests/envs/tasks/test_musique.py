@@ -145,7 +145,7 @@ MODES = pytest.mark.parametrize("preset", list(ENVS))
 
 @functools.cache
 def tasks_of(preset: str) -> list[Any]:
-    """The first instances of a preset."""
+    """The first tasks of a preset."""
     return [ENVS[preset].task(index) for index in range(100)]
 
 

@@ -13,13 +13,13 @@ from vpo_envs.core import SPLITS
 from vpo_envs.registration import env_type, text_env_ids
 
 SLOW = {"vpo/Maze-v0": 12, "vpo/Countdown-v0": 8, "vpo/Personas-v0": 6}
-"""Instances of a split that are compared where drawing one with conflict takes long."""
+"""Tasks of a split that are compared where drawing one with conflict takes long."""
 PRESETS: list[tuple[str, dict[str, Any], int]] = [
     (env_id, {"preset": preset}, SLOW.get(env_id, 60))
     for env_id in text_env_ids()
     for preset in env_type(env_id).presets
 ]
-"""Every preset of every id, and how many instances of a split are compared."""
+"""Every preset of every id, and how many tasks of a split are compared."""
 SMALL: list[tuple[str, str, dict[str, Any], int]] = [
     ("vpo/Maze-v0", "paper", {"size": 5, "opened": (2, 12), "gold": (1, 2), "diamonds": (1, 2), "lava": (0, 2)}, 600),
     ("vpo/Countdown-v0", "conflict", {"count": 3, "numbers": (1, 6), "min_set_gain": 1, "min_vector_gain": 1}, 50),
@@ -28,7 +28,7 @@ SMALL: list[tuple[str, str, dict[str, Any], int]] = [
     ("vpo/GSM8K-v0", "paper", {"events": (0, 0)}, 100),
     ("vpo/Code-v0", "compact", {"common": (1, 1)}, 100),
 ]
-"""Knobs with which instances repeat."""
+"""Knobs with which tasks repeat."""
 
 
 @pytest.mark.parametrize(

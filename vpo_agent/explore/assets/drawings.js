@@ -3,13 +3,13 @@
 const WALL = "#", LAVA = "L";
 
 /** Draw the winning answer of a policy; `others` are its other answers, drawn faintly where that is possible. */
-function drawAnswer(instance, text, colour, others) {
-  if (instance.drawing) return drawBoard(instance.drawing, text, colour, others);
+function drawAnswer(task, text, colour, others) {
+  if (task.drawing) return drawBoard(task.drawing, text, colour, others);
   if (text.text.includes("\ue000")) return html("pre", { class: "answer", tabindex: 0 }, withReplies(text.text));
   const words = text.text.split(/\s+/).filter(Boolean);
-  if (!instance.short) return html("pre", { class: "answer", tabindex: 0 }, tidy(text.text));
+  if (!task.short) return html("pre", { class: "answer", tabindex: 0 }, tidy(text.text));
   const used = new Set(words.filter((word) => word.length > 1));
-  const marked = instance.prompt.split(/([\w-]+)/).map((part) =>
+  const marked = task.prompt.split(/([\w-]+)/).map((part) =>
     used.has(part) ? html("mark", { style: { "--colour": colour } }, part) : part);
   const chips = words.flatMap((word) => [html("code", {}, word), " "]);
   return html("div", {}, html("p", { class: "words" }, chips), html("pre", { class: "task", tabindex: 0 }, marked));

@@ -1,16 +1,16 @@
 // The page: its state, and everything that changes with it.
 
 const data = JSON.parse(byId("data").textContent);
-const state = { instance: 0, count: data.counts[0], mode: "winner", axis: 0, weights: [], touring: false };
+const state = { task: 0, count: data.counts[0], mode: "winner", axis: 0, weights: [], touring: false };
 let view = null;
 
 /** The answers that a policy has tried, grouped by reward vector; for the front its points. */
-function answerSets(instance) {
-  const sets = data.policies.map((label, i) => group(instance, label, instance.answers[i].slice(0, state.count), false));
-  return instance.front ? [...sets, group(instance, "Exact front", instance.front, true)] : sets;
+function answerSets(task) {
+  const sets = data.policies.map((label, i) => group(task, label, task.answers[i].slice(0, state.count), false));
+  return task.front ? [...sets, group(task, "Exact front", task.front, true)] : sets;
 }
 
-function group(instance, label, answers, front) {
+function group(task, label, answers, front) {
   const groups = new Map();
   for (const [vector, text] of answers) {
     const texts = groups.get(vector) ?? groups.set(vector, new Map()).get(vector);
@@ -18,14 +18,14 @@ function group(instance, label, answers, front) {
   }
   const ids = [...groups.keys()].sort((a, b) => a - b);
   const texts = ids.map((id) => [...groups.get(id)].sort((a, b) => b[1] - a[1])[0][0]);
-  const vectors = ids.map((id) => instance.vectors[id]);
-  const { mean, shares, centres } = overview(vectors, spread(instance.active.length));
+  const vectors = ids.map((id) => task.vectors[id]);
+  const { mean, shares, centres } = overview(vectors, spread(task.active.length));
   return {
     label, front, ids, vectors,
-    texts: texts.map((text) => instance.texts[text] ?? { text: "", status: "unknown", drawing: null }),
+    texts: texts.map((text) => task.texts[text] ?? { text: "", status: "unknown", drawing: null }),
     counts: ids.map((id) => [...groups.get(id).values()].reduce((a, b) => a + b, 0)),
-    letters: ids.map((id) => letter(instance, id)),
-    colours: vectors.map((vector) => mixedColour(vector, instance.active)),
+    letters: ids.map((id) => letter(task, id)),
+    colours: vectors.map((vector) => mixedColour(vector, task.active)),
     // Where nothing is earned, nobody wins.
     mean, centres, shares: shares.map((share, i) => (earns(vectors[i]) ? share : 0)),
   };
@@ -41,9 +41,9 @@ function spread(d) {
   return spreads.get(d);
 }
 
-/** A letter for each reward vector, the same for all policies; 0 for answers that are worth nothing. */
-function letter(instance, id) {
-  if (!earns(instance.vectors[id])) return "0";
+/** A letter for each reward vector, the same for all policies; 0 for answers that earn nothing. */
+function letter(task, id) {
+  if (!earns(task.vectors[id])) return "0";
   const ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
   return ALPHABET[id % 26] + (id >= 26 ? Math.floor(id / 26) : "");
 }
@@ -52,13 +52,13 @@ function name(objective) {
   return data.objectives[objective].name.replaceAll("_", " ");
 }
 
-/** The weights of the objectives that count for an instance. */
-function weightsOf(instance) {
-  return normalised(instance.active.map((objective) => state.weights[objective]));
+/** The weights of the objectives that count for a task. */
+function weightsOf(task) {
+  return normalised(task.active.map((objective) => state.weights[objective]));
 }
 
 function setWeights(weights) {
-  const active = view.instance.active;
+  const active = view.task.active;
   const sum = active.reduce((total, objective) => total + state.weights[objective], 0) || 1;
   active.forEach((objective, i) => { state.weights[objective] = weights[i] * sum; });
   showWeights();
@@ -66,36 +66,36 @@ function setWeights(weights) {
 
 function moveOne(i, share) {
   stopTour();
-  setWeights(withWeight(weightsOf(view.instance), i, share));
+  setWeights(withWeight(weightsOf(view.task), i, share));
 }
 
 function describeWeights(weights) {
-  return view.instance.active.map((objective, i) => `${name(objective)} ${percent(weights[i])}`).join(", ");
+  return view.task.active.map((objective, i) => `${name(objective)} ${percent(weights[i])}`).join(", ");
 }
 
-// What depends on the instance ---------------------------------------------------------------------------------------
+// What depends on the task ---------------------------------------------------------------------------------------
 
 function showInstance() {
-  const instance = data.instances[state.instance];
-  state.axis = Math.min(state.axis, instance.active.length - 1);
-  view = { instance, sets: answerSets(instance), panels: [] };
-  byId("instance").value = state.instance;
-  byId("previous").disabled = state.instance === 0;
-  byId("next").disabled = state.instance === data.instances.length - 1;
-  byId("layout").classList.toggle("flat", instance.active.length !== 3);
+  const task = data.tasks[state.task];
+  state.axis = Math.min(state.axis, task.active.length - 1);
+  view = { task, sets: answerSets(task), panels: [] };
+  byId("task").value = state.task;
+  byId("previous").disabled = state.task === 0;
+  byId("next").disabled = state.task === data.tasks.length - 1;
+  byId("layout").classList.toggle("flat", task.active.length !== 3);
   showSliders();
   view.panels = view.sets.map(makePanel);
   byId("panels").replaceChildren(...view.panels.map((panel) => panel.element));
   showCurve();
   showFinding();
   showAnswers();
-  byId("prompt").textContent = instance.prompt;
-  byId("prompt-box").hidden = !instance.prompt;
+  byId("prompt").textContent = task.prompt;
+  byId("prompt-box").hidden = !task.prompt;
   showWeights();
 }
 
 function showSliders() {
-  const { active } = view.instance;
+  const { active } = view.task;
   view.sliders = active.map((objective, i) => {
     const range = html("input", { type: "range", min: 0, max: 100, id: `weight-${i}`, style: { "--colour": objectiveColour(objective) },
       oninput: () => moveOne(i, range.value / 100), onfocus: () => setAxis(i) });
@@ -110,11 +110,11 @@ function showSliders() {
 }
 
 function makePanel(set, place) {
-  const { instance, sets } = view;
-  const names = instance.active.map(name), colours = instance.active.map(objectiveColour);
+  const { task, sets } = view;
+  const names = task.active.map(name), colours = task.active.map(objectiveColour);
   const ceiling = sets.find((one) => one.front && one !== set);
   const move = (weights) => { stopTour(); setWeights(weights); };
-  const map = instance.active.length === 3 ? triangle(set, names, colours, state.mode, move)
+  const map = task.active.length === 3 ? triangle(set, names, colours, state.mode, move)
     : strip(set, ceiling, state.axis, names[state.axis], moveOne);
   if (place === 0) makeSlider(map.picture, names);
   else map.picture.setAttribute("aria-hidden", "true");
@@ -138,8 +138,8 @@ function makePanel(set, place) {
       drawn = won;
       const others = set.ids.map((_, i) => ({ text: set.texts[i], colour: set.colours[i] })).filter((_, i) => i !== won);
       shownAnswer.replaceChildren(
-        html("figcaption", {}, chip(set, won), set.front ? "is best here" : `${worth(set, won)}, ${times(set.counts[won])}`),
-        drawAnswer(instance, set.texts[won], set.colours[won], others));
+        html("figcaption", {}, chip(set, won), set.front ? "is best here" : `${scored(set, won)}, ${times(set.counts[won])}`),
+        drawAnswer(task, set.texts[won], set.colours[won], others));
       values.replaceChildren(...vector.flatMap((value, i) => [html("dt", {}, names[i]),
         html("dd", {}, html("span", { class: "bar" }, html("i", { style: { width: `${100 * value}%`, background: colours[i] } })), shown(value))]));
     }
@@ -152,8 +152,8 @@ function times(count) {
   return `${count} of ${state.count}`;
 }
 
-/** What the best answer under the current weights is worth; if nothing at all, with its status. */
-function worth(set, won) {
+/** What the best answer under the current weights scores; if nothing at all, its status. */
+function scored(set, won) {
   if (earns(set.vectors[won])) return "wins here";
   const { status } = set.texts[won];
   return status === "ok" ? "earns nothing" : `earns nothing (${status})`;
@@ -170,7 +170,7 @@ function makeSlider(picture, names) {
   fill(picture, { tabindex: 0, role: "slider", "aria-label": `Weights of ${names.join(", ")}`, "aria-valuemin": 0, "aria-valuemax": 100 }, []);
   view.slider = picture;
   picture.addEventListener("keydown", (event) => {
-    const weights = weightsOf(view.instance), step = event.shiftKey ? 10 : 3;
+    const weights = weightsOf(view.task), step = event.shiftKey ? 10 : 3;
     if (keys[event.key]) {
       const [dx, dy] = keys[event.key].map((direction) => direction * step);
       if (names.length === 3) {
@@ -187,14 +187,14 @@ function makeSlider(picture, names) {
 }
 
 function showCurve() {
-  const { sets, instance } = view;
+  const { sets, task } = view;
   view.curve = chart(sets, state.axis, moveOne);
   view.curve.picture.setAttribute("aria-hidden", "true");
   view.legend = sets.map((set, i) => ({ set, value: html("b"), sample: svg("svg", { viewBox: "0 0 30 8", "aria-hidden": "true" },
     svg("path", { class: `graph ${set.front ? "ceiling" : `policy-${i % 6}`}`, d: "M0 4H30" })) }));
   const items = view.legend.map(({ set, sample, value }) => html("li", {}, sample, set.label, " ", value));
   byId("curve").replaceChildren(html("ul", { class: "legend" }, items), view.curve.element);
-  byId("axis").replaceChildren(...instance.active.map((objective, i) => html("option", { value: i }, name(objective))));
+  byId("axis").replaceChildren(...task.active.map((objective, i) => html("option", { value: i }, name(objective))));
   byId("axis").value = state.axis;
 }
 
@@ -202,7 +202,7 @@ function setAxis(axis) {
   if (axis === state.axis) return;
   state.axis = axis;
   showCurve();
-  if (view.instance.active.length !== 3) {
+  if (view.task.active.length !== 3) {
     view.panels = view.sets.map(makePanel);
     byId("panels").replaceChildren(...view.panels.map((panel) => panel.element));
   }
@@ -225,10 +225,10 @@ function showFinding() {
 }
 
 function showAnswers() {
-  const { instance, sets } = view;
+  const { task, sets } = view;
   const ids = [...new Set(sets.flatMap((set) => set.ids))].sort((a, b) => a - b);
   const head = html("tr", {}, html("th", { scope: "col" }, "Answer"),
-    instance.active.map((objective) => html("th", { scope: "col" }, html("i", { style: { background: objectiveColour(objective) } }), name(objective))),
+    task.active.map((objective) => html("th", { scope: "col" }, html("i", { style: { background: objectiveColour(objective) } }), name(objective))),
     sets.map((set) => html("th", { scope: "col" }, set.label)), html("th", { scope: "col" }, "As written"));
   const rows = ids.map((id) => {
     const holders = sets.map((set) => ({ set, i: set.ids.indexOf(id) }));
@@ -240,7 +240,7 @@ function showAnswers() {
       onclick: () => { stopTour(); setWeights(wins.set.centres[wins.i]); } }, first.letters[at]) : chip(first, at);
     const text = first.texts[at];
     return html("tr", { "data-id": id }, html("th", { scope: "row" }, mark),
-      instance.vectors[id].map((value) => html("td", { class: "r" }, shown(value))),
+      task.vectors[id].map((value) => html("td", { class: "r" }, shown(value))),
       holders.map(({ set, i }) => html("td", {}, i < 0 ? "" : set.front ? `on the front, best for ${percent(set.shares[i])}`
         : `${times(set.counts[i])}${set.shares[i] > 0 ? `, wins ${percent(set.shares[i])}` : ", never wins"}`)),
       html("td", { class: "text" }, text.status === "ok" ? html("code", {}, withReplies(text.text)) : text.status));
@@ -253,8 +253,8 @@ function showAnswers() {
 // What depends on the weights ----------------------------------------------------------------------------------------
 
 function showWeights() {
-  const { instance, sets } = view;
-  const weights = weightsOf(instance);
+  const { task, sets } = view;
+  const weights = weightsOf(task);
   const front = sets.find((set) => set.front);
   const best = front ? dot(front.vectors[winner(front.vectors, weights)], weights) : 0;
   const results = view.panels.map((panel) => panel.update(weights, best));
@@ -275,9 +275,9 @@ function showWeights() {
 }
 
 const summaries = new Map();
-/** The sets of every instance at the current number of answers. */
+/** The sets of every task at the current number of answers. */
 function everySet() {
-  if (!summaries.has(state.count)) summaries.set(state.count, data.instances.map(answerSets));
+  if (!summaries.has(state.count)) summaries.set(state.count, data.tasks.map(answerSets));
   return summaries.get(state.count);
 }
 
@@ -286,7 +286,7 @@ function showAll() {
   const mean = (numbers) => numbers.reduce((a, b) => a + b, 0) / numbers.length;
   const rows = view.sets.map((set, place) => {
     const here = all.map((sets, i) => {
-      const weights = weightsOf(data.instances[i]);
+      const weights = weightsOf(data.tasks[i]);
       return dot(sets[place].vectors[winner(sets[place].vectors, weights)], weights);
     });
     const winners = all.map((sets) => sets[place].shares.filter((share) => share > 0).length);
@@ -296,7 +296,7 @@ function showAll() {
       html("td", { class: "r" }, fixed(mean(all.map((sets) => sets[place].mean)))),
       html("td", { class: "r" }, mean(winners).toFixed(1)));
   });
-  const titles = ["Policy", `Score under these weights, mean of ${data.instances.length}`, "Over all weightings", "Answers that win somewhere"];
+  const titles = ["Policy", `Score under these weights, mean of ${data.tasks.length}`, "Over all weightings", "Answers that win somewhere"];
   byId("all").replaceChildren(html("thead", {}, html("tr", {}, titles.map((title, i) => html("th", { scope: "col", class: i > 1 ? "r" : null }, title)))),
     html("tbody", {}, rows));
 }
@@ -308,8 +308,8 @@ function remember(weights, results) {
   pause = setTimeout(() => {
     if (state.touring) return;
     const said = results.map(({ set, won, earned }) => `${set.label}: answer ${set.letters[won]}, ${fixed(earned)}`);
-    byId("status").textContent = `Instance ${state.instance + 1}. ${describeWeights(weights)}. ${said.join("; ")}.`;
-    const address = `#i=${state.instance + 1}&w=${state.weights.map((weight) => Math.round(100 * weight)).join("-")}`;
+    byId("status").textContent = `Task ${state.task + 1}. ${describeWeights(weights)}. ${said.join("; ")}.`;
+    const address = `#i=${state.task + 1}&w=${state.weights.map((weight) => Math.round(100 * weight)).join("-")}`;
     history.replaceState(null, "", address);
   }, 500);
 }
@@ -318,7 +318,7 @@ function remember(weights, results) {
 
 function equalWeights() {
   stopTour();
-  setWeights(view.instance.active.map(() => 1 / view.instance.active.length));
+  setWeights(view.task.active.map(() => 1 / view.task.active.length));
 }
 
 function stopTour() {
@@ -329,8 +329,8 @@ function stopTour() {
 
 /** Move the weights from corner to corner and through the middle, a stop every 2.5 seconds. */
 function startTour() {
-  const d = view.instance.active.length;
-  const stops = [weightsOf(view.instance), ...Array.from({ length: d }, (_, i) => withWeight(Array(d).fill(1 / d), i, 1)), Array(d).fill(1 / d)];
+  const d = view.task.active.length;
+  const stops = [weightsOf(view.task), ...Array.from({ length: d }, (_, i) => withWeight(Array(d).fill(1 / d), i, 1)), Array(d).fill(1 / d)];
   state.touring = true;
   byId("tour").setAttribute("aria-pressed", "true");
   byId("tour").textContent = "Stop the tour";
@@ -346,10 +346,10 @@ function startTour() {
   requestAnimationFrame(step);
 }
 
-function goTo(instance) {
-  if (instance < 0 || instance >= data.instances.length || instance === state.instance) return;
+function goTo(task) {
+  if (task < 0 || task >= data.tasks.length || task === state.task) return;
   stopTour();
-  state.instance = instance;
+  state.task = task;
   showInstance();
 }
 
@@ -362,8 +362,8 @@ function choices(id, values, text, choose) {
 
 function readAddress() {
   const asked = new URLSearchParams(location.hash.slice(1));
-  const instance = Number(asked.get("i")) - 1;
-  if (data.instances[instance]) state.instance = instance;
+  const task = Number(asked.get("i")) - 1;
+  if (data.tasks[task]) state.task = task;
   const weights = (asked.get("w") ?? "").split("-").map(Number);
   if (weights.length === data.objectives.length && weights.every((weight) => weight >= 0)) state.weights = normalised(weights);
 }
@@ -376,17 +376,17 @@ function start() {
   byId("environment").append(html("b", {}, data.environment), data.about ? `: ${data.about}` : "");
   byId("lead").textContent = "Each policy answered without knowing how much each objective would count. " +
     `${d === 3 ? "Drag the point" : "Move the sliders"}: of a policy's answers, the one with the highest weighted score wins.`;
-  byId("instance").append(...data.instances.map((instance, i) => html("option", { value: i }, `${i + 1} of ${data.instances.length}`)));
-  byId("instance").addEventListener("change", (event) => goTo(Number(event.target.value)));
-  byId("previous").addEventListener("click", () => goTo(state.instance - 1));
-  byId("next").addEventListener("click", () => goTo(state.instance + 1));
+  byId("task").append(...data.tasks.map((task, i) => html("option", { value: i }, `${i + 1} of ${data.tasks.length}`)));
+  byId("task").addEventListener("change", (event) => goTo(Number(event.target.value)));
+  byId("previous").addEventListener("click", () => goTo(state.task - 1));
+  byId("next").addEventListener("click", () => goTo(state.task + 1));
   byId("equal").addEventListener("click", equalWeights);
   byId("tour").addEventListener("click", () => (state.touring ? stopTour() : startTour()));
   byId("axis").addEventListener("change", (event) => setAxis(Number(event.target.value)));
   choices("counts", data.counts, String, (count) => { state.count = count; showInstance(); });
-  byId("modes").hidden = data.instances.every((instance) => instance.active.length !== 3);
+  byId("modes").hidden = data.tasks.every((task) => task.active.length !== 3);
   byId("modes").addEventListener("change", (event) => { state.mode = event.target.value; showInstance(); });
-  byId("hint").textContent = "The colour of an answer mixes those of the objectives that it serves. Keys: ← → change the instance. " +
+  byId("hint").textContent = "The colour of an answer mixes those of the objectives that it serves. Keys: ← → change the task. " +
     "In the first map, arrows move the point, 1 to 9 give one objective all the weight, 0 makes them equal.";
   byId("notes").append(...data.links.map((link) => html("p", {}, html("a", { href: encodeURI(link.to) }, link.text))));
   byId("notes").append(...data.notes.map((note) => html("p", {}, note)));
@@ -395,7 +395,7 @@ function start() {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!step) return;
     event.preventDefault();
-    goTo(state.instance + step);
+    goTo(state.task + step);
   });
   showInstance();
 }
