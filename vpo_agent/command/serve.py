@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from vpo_agent.command.parser import Commands, add_thinking_option, add_trust_option, at_least
@@ -85,4 +86,10 @@ def run(arguments: argparse.Namespace) -> None:
         if arguments.host not in ("localhost", "127.0.0.1", "::1"):
             warning = f"warning: --host {arguments.host} lets any machine that reaches this one use the model"
             print(warning, file=sys.stderr, flush=True)
-        server.answer(policy)
+        try:
+            server.answer(policy)
+        except KeyboardInterrupt:
+            print("stopped", file=sys.stderr, flush=True)
+            sys.stdout.flush()
+            # Python takes seconds to end on a busy machine, and aborts where the model is in the middle of a pass.
+            os._exit(130)

@@ -30,7 +30,7 @@ MOST_UNREAD = 32 * MOST_BYTES
 REFUSALS = (TemplateError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What templates of chats and tokenizers raise at texts that they do not take."""
 STOP_S = 1.0
-"""Seconds that a batch may take to end when the server stops."""
+"""Seconds that a batch may take to end, and its clients to be told, when the server stops."""
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
 
@@ -115,6 +115,8 @@ class Server(ThreadingHTTPServer):
         self.name, self.rows, self.max_tokens = name, rows, max_tokens
         self.hosts = own_names() | {name.lower().rstrip(".") for name in (host, *allowed)}
         """Names under which requests may reach this server, beside addresses."""
+        self.replying: set[_Handler] = set()
+        """Those in the middle of a request."""
         self.encoding = threading.Lock()
         """Held while a prompt is encoded, for which tokenizers are not safe to use from several threads."""
         try:
@@ -134,7 +136,10 @@ class Server(ThreadingHTTPServer):
         finally:
             self.engine.queue.put(None)
             # A pass of a large model takes minutes; the thread ends with the process.
+            deadline = time.monotonic() + STOP_S
             self.engine.thread.join(STOP_S)
+            while self.replying and time.monotonic() < deadline:
+                time.sleep(0.01)
             self.server_close()
 
 
@@ -156,20 +161,25 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _reply(self, answer: Callable[[], tuple[int, Any]]) -> None:
         """Send an answer, or why there is none."""
+        self.server.replying.add(self)
+        try:
+            self._send(*self._reply_of(answer))
+        finally:
+            self.server.replying.remove(self)
+
+    def _reply_of(self, answer: Callable[[], tuple[int, Any]]) -> tuple[int, bytes]:
+        """Return the status and the body of an answer, or why there is none."""
         try:
             check_sender(self.headers, self.server.hosts)
             status, reply = answer()
-            data = json.dumps(reply, allow_nan=False).encode()
+            return status, json.dumps(reply, allow_nan=False).encode()
         except Exception as error:
             self.close_connection = True  # The unread rest of a body is no next request.
             if isinstance(error, Forbidden):
-                status, message = 403, str(error)
-            elif isinstance(error, BadRequest):
-                status, message = 400, str(error)
-            else:
-                status, message = 500, f"the model failed: {error or type(error).__name__}"
-            data = _error(message)
-        self._send(status, data)
+                return 403, _error(str(error))
+            if isinstance(error, BadRequest):
+                return 400, _error(str(error))
+            return 500, _error(f"the model failed: {error or type(error).__name__}")
 
     def _body(self) -> bytes:
         """Return the body of the request; of a larger one no more is read than lets the sender read the answer."""

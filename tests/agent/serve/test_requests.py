@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import resource
 import signal
 import socket
@@ -203,35 +204,43 @@ def test_numbers_that_are_none_are_an_error_and_no_answer(server: Server) -> Non
     assert send(server, request(f"Content-Length: {len(FINE)}"), FINE)[0] == 200
 
 
-def test_a_server_stops_within_two_seconds_while_the_model_computes(bpe_model: Path) -> None:
+@pytest.mark.parametrize(("seconds", "status"), [(600, None), (0.2, 500)], ids=["in a pass", "between tokens"])
+def test_a_server_stops_within_two_seconds_while_the_model_computes(
+    bpe_model: Path, seconds: float, status: int | None
+) -> None:
     script = f"""
-import threading, time
-from vpo_agent.command.parser import run_script
-from vpo_agent.runs.targets import load_policy
-from vpo_agent.serve.server import Server
+import sys, time
+from vpo_agent.command import main
+from vpo_agent.runs import targets
 
 def slow(*_):
     print("computing", flush=True)
-    time.sleep(600)
+    time.sleep({seconds})
 
-def main():
-    policy = load_policy({str(bpe_model)!r}, device="cpu")
-    server = Server("127.0.0.1", 0, "tiny")
+def load(*arguments, load_policy=targets.load_policy):
+    policy = load_policy(*arguments)
     policy.model.register_forward_pre_hook(slow)
-    print(server.server_port, flush=True)
-    server.answer(policy)
+    return policy
 
-run_script(main)
+targets.load_policy = load
+sys.exit(main(["serve", {str(bpe_model)!r}, "--port", "0", "--device", "cpu"]))
 """
+    body = json.dumps({"prompt": "maze", "max_tokens": 200, "seed": 1})
     process = PythonProcess(["-c", script])
     try:
-        port = int(process.stdout.readline())
-        with socket.create_connection(("127.0.0.1", port)) as connection:
-            connection.sendall((request(f"Content-Length: {len(FINE)}") + FINE).encode())
+        port = int(re.search(r":(\d+)/v1", process.stdout.readline())[1])
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
+            connection.sendall((request(f"Content-Length: {len(body)}") + body).encode())
             assert process.stdout.readline() == "computing\n"
             begun = time.monotonic()
             process.send_signal(signal.SIGTERM)
             assert process.wait() == 130
-        assert time.monotonic() - begun < 1 + server_module.STOP_S
+            assert time.monotonic() - begun < 1 + server_module.STOP_S
+            answer = connection.makefile("rb").read()
     finally:
         process.kill()
+    if status is None:
+        assert not answer
+    else:
+        assert answer.startswith(b"HTTP/1.1 500 ")
+        assert b"the server is stopping" in answer
