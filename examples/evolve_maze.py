@@ -4,7 +4,7 @@
 
 Nothing is downloaded, and it takes a minute or two on a CPU. With your own policies, trained by examples/train_maze.py:
 
-    python examples/evolve_maze.py runs/vpo runs/grpo --instances 50 --answers 200
+    python examples/evolve_maze.py runs/vpo runs/grpo --mazes 50 --answers 200
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument(
         "targets", nargs="*", default=["tiny-maze"], metavar="TARGET", help="policies, default tiny-maze"
     )
-    parser.add_argument("--instances", type=int, default=16, help="held-out mazes, default 16")
+    parser.add_argument("--mazes", type=int, default=16, help="held-out mazes (default: 16)")
     parser.add_argument("--answers", type=int, default=150, help="routes sampled for each, default 150")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("searches/evolve_maze"))
@@ -45,7 +45,7 @@ def main() -> None:
         job = SearchJob(
             env="vpo/Maze-v0",
             env_kwargs=MAZE,
-            indices=tuple(range(options.instances)),
+            indices=tuple(range(options.mazes)),
             method=method,
             iterations=options.answers,
             seed=options.seed,
@@ -66,17 +66,17 @@ def set_size(target: str) -> int:
 
 
 def difference(name: str, sampled: SearchResult, evolved: SearchResult) -> str:
-    """Say what evolution found beyond best-of-n, instance by instance."""
-    gains = evolved.value()[:, -1] - sampled.value()[:, -1]
+    """Say what evolution found beyond best-of-n, maze by maze."""
+    gains = evolved.score()[:, -1] - sampled.score()[:, -1]
     lines = [
         f"{name}: evolution is ahead on {(gains > 1e-6).sum()} of {len(gains)} mazes, behind on "
         f"{(gains < -1e-6).sum()}; mean difference {gains.mean():+.3f}"
     ]
     most = int(np.argmax(gains))
     if gains[most] > 1e-6:
-        lines.append(f"  most on maze {evolved.instances[most].index}, optimum {evolved.instances[most].optimum:.3f}:")
+        lines.append(f"  most on maze {evolved.searches[most].index}, optimum {evolved.searches[most].optimum:.3f}:")
         for label, result in (("best-of-n", sampled), ("evolution", evolved)):
-            one = result.instances[most]
+            one = result.searches[most]
             lines.append(f"  {label:9} {one.value()[-1]:.3f}  {one.best_answer.strip()}")
     return "\n".join(lines)
 

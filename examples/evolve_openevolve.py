@@ -89,7 +89,7 @@ def random_prefix(parent: str) -> str:
 
 
 def environment(job: dict[str, Any]) -> tuple[Any, Any]:
-    """Make the environment and the instance."""
+    """Make the environment and the task."""
     env: Any = gym.make(job["env"], **job["env_kwargs"], split="test", num_answers=job["num_answers"]).unwrapped
     return env, env.task(job["index"])
 
@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("--env", default="vpo/Maze-v0")
     parser.add_argument("--env-kwargs", type=json.loads, default={}, metavar="JSON")
     parser.add_argument("--num-answers", type=int, default=1, help="answers in a response of the policy, default 1")
-    parser.add_argument("--index", type=int, default=0, help="instance of the test split, default 0")
+    parser.add_argument("--index", type=int, default=0, help="index of the task in the test split (default: 0)")
     parser.add_argument("--variation", choices=("prefix", "rewrite"), default="prefix")
     parser.add_argument("--iterations", type=int, default=50, help="children, default 50")
     parser.add_argument("--temperature", type=float, default=1.0)

@@ -1,8 +1,8 @@
-"""Search on the hard instances of ``edge.toml``, after its runs: the share solved, by policy and method.
+"""Search on the hard tasks of ``edge.toml``, after its runs: the share solved, by policy and method.
 
     python studies/edge_search.py --runs-dir runs
 
-An instance is hard if none of 30 answers of any seed's base is right, with one answer a response or with three, sampled
+A task is hard if none of 30 answers of any seed's base is right, with one answer per response or with three, sampled
 apart from the search. Every search has the same number of tokens, and its first 200 answers are read from it as well.
 Interrupted, it continues. Intervals are those over functions and seeds, paired by both.
 """
@@ -22,7 +22,7 @@ from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.runs.pools import sample_model
 from vpo_agent.runs.study_file import read_study
 from vpo_agent.runs.targets import load_policy
-from vpo_agent.search import SearchJob, hard_instances, run_search
+from vpo_agent.search import SearchJob, hard_tasks, run_search
 from vpo_agent.search.records import SearchResult
 from vpo_agent.search.runner import SearchTarget
 from vpo_agent.search.settings import Method
@@ -33,10 +33,10 @@ ARMS = {"grpo": 1, "max_at_k": 1, "vpo": 3, "vpo-pool4": 3}
 BASE = "base-3"
 """The base with three answers a response, with which all are compared."""
 METHODS: tuple[Method, ...] = ("best-of-n", "evolve")
-INSTANCES = 200
-"""Test instances among which hard ones are sought."""
+NUM_TASKS = 200
+"""Test tasks among which hard ones are sought."""
 APART = 1000
-"""Seeds of the pools that choose hard instances begin here."""
+"""Seeds of the pools that choose hard tasks begin here."""
 ANSWERS, TOKENS = 200, 1200
 LONGEST = 24
 
@@ -58,9 +58,9 @@ def main() -> None:
         bases = {seed: Path(task.settings["model"].format(seed=seed)) for seed in seeds}
         env_kwargs = task.settings["env_kwargs"]
         pools = {seed: choosing_pools(env_kwargs, seed, base, out) for seed, base in bases.items()}
-        indices = hard_instances([pool for of in pools.values() for pool in of])
+        indices = hard_tasks([pool for of in pools.values() for pool in of])
         functions = [pools[seeds[0]][0].tasks[index] for index in indices]
-        print(f"\n## {task.label}: {len(indices)} hard instances, {len(set(functions))} functions, seeds {seeds}\n")
+        print(f"\n## {task.label}: {len(indices)} hard tasks, {len(set(functions))} functions, seeds {seeds}\n")
         found: dict[tuple[str, str], list[SearchResult]] = {}
         for method in options.methods:
             for seed, base in bases.items():
@@ -79,13 +79,13 @@ def main() -> None:
 
 
 def choosing_pools(env_kwargs: dict[str, Any], seed: int, base: Path, out: Path) -> list[Pool]:
-    """Return the answers of a base that choose hard instances; they are kept."""
+    """Return the answers of a base that choose hard tasks; they are kept."""
     out.mkdir(parents=True, exist_ok=True)
     pools = []
     for m in (1, 3):
         kept = out / f"base-{m}-seed{seed}.npz"
         if not kept.is_file():
-            wanted = {"env": ENV, "env_kwargs": env_kwargs, "num_answers": m, "prompts": INSTANCES}
+            wanted = {"env": ENV, "env_kwargs": env_kwargs, "num_answers": m, "prompts": NUM_TASKS}
             sample_model(str(base), {**wanted, "k": 30, "seed": APART + seed, "max_new_tokens": LONGEST}).save(kept)
         pools.append(Pool.load(kept))
     return pools
@@ -109,14 +109,14 @@ def print_table(found: dict[tuple[str, str], list[SearchResult]], functions: lis
         for answers in (ANSWERS, None):
             ours, theirs = (np.stack([solved(one, answers) for one in of]) for of in (results, base))
             cells += [cell(interval(ours, functions)), cell(interval(ours - theirs, functions), signed=True)]
-        spent = [one.tokens[:ANSWERS].sum() for result in results for one in result.instances if not one.solved_at()]
+        spent = [one.tokens[:ANSWERS].sum() for result in results for one in result.searches if not one.solved_at()]
         cells.append(f"{np.mean(spent):.0f}" if spent else "-")
         print(f"| {name}, {method} | {' | '.join(cells)} |")
 
 
 def solved(result: SearchResult, answers: int | None) -> Floats:
-    """Return which instances the first ``answers`` solve, or all within the tokens, (N,)."""
-    after = [one.solved_at() for one in result.instances]
+    """Return which tasks the first ``answers`` solve, or all within the tokens, (N,)."""
+    after = [one.solved_at() for one in result.searches]
     return np.array([at is not None and (answers is None or at <= answers) for at in after], dtype=np.float64)
 
 

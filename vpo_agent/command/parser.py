@@ -19,7 +19,7 @@ from vpo_agent.runs.continuing import when_stopped
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 
 
-RENAMED = {"--instances": "--num-tasks"}
+RENAMED = {"--instances": "--num-tasks", "--goal": "--measure"}
 """Options of earlier versions by their names there, with the names that they have now."""
 
 

@@ -20,10 +20,10 @@ from vpo_agent.runs.continuing import vpo_command, when_stopped
 if TYPE_CHECKING:
     from vpo_agent.search.runner import SearchJob, SearchTarget
 
-OF_THE_JOB = ("method", "goal", "split", "tokens", "seed", "temperature", "start", "offspring")
+OF_THE_JOB = ("method", "measure", "split", "tokens", "seed", "temperature", "start", "offspring")
 """Options that a search job takes as they are."""
 METHODS = ("best-of-n", "evolve")
-GOALS = ("scalar", "utility")
+MEASURES = ("scalar", "utility")
 _DEFAULTS: dict[str, Any] = {"env_kwargs": {}, "max_new_tokens": 1024}
 
 
@@ -32,44 +32,55 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "search",
         help="search for good answers with one or several policies",
-        description="Search the same instances with each policy, with equally many answers or tokens. An instance is "
-        "solved when the best scalar reward, or with --goal utility the expected utility of all answers, comes within "
-        "0.02 of that of its exact front. An interrupted search in --out is continued.",
+        description="Search the same tasks with each policy, with equally many answers or tokens. A task is solved "
+        "when the score of its answers comes within 0.02 of the score of its exact front. The same command continues "
+        "an interrupted search.",
     )
     add = parser.add_argument
-    add("targets", nargs="+", metavar="TARGET", help="run folders, models (bundled, folder, GGUF file, Hub name)")
-    add("--method", default="evolve", choices=METHODS, help="default evolve")
-    add("--goal", default="scalar", choices=GOALS, help="what answers are valued by; default scalar")
+    add("targets", nargs="+", metavar="TARGET", help="runs, or models (bundled, folder, GGUF file, Hub name)")
+    add("--method", default="evolve", choices=METHODS, help="how to search (default: evolve)")
+    add(
+        "--measure",
+        default="scalar",
+        choices=MEASURES,
+        help="what answers are scored by: the best scalar reward, or the utility of all answers (default: scalar)",
+    )
     add(
         "--eval-prompts",
         type=at_least(1),
         metavar="N",
-        help="search the first N tasks of the split, default 20, or all rows of a smaller data set",
+        help="first tasks of the split to search (default: 20, or all rows of a smaller data set)",
     )
-    add("--hard", nargs="+", type=Path, metavar="POOL", help="search what 30 answers of no saved pool solve")
-    add("--iterations", type=int, help="answers sampled per instance, default 200")
-    add("--tokens", type=int, help="tokens sampled per instance, in place of --iterations")
-    add("--seed", type=int, default=0, help="default 0")
-    add("--out", type=Path, help="output folder; default searches/METHOD-seedS")
-    add("--start", type=int, default=30, help="evolve: answers sampled first, default 30")
-    add("--offspring", type=int, default=5, help="evolve: children between selections, default 5")
-    add("--split", default="test", choices=("validation", "test"), help="default test")
-    add("--env", help="environment for a model that is not a run: an id, or MODULE:ID")
+    add(
+        "--hard",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="sample files; search the tasks that 30 answers of none of them solve, instead of the first",
+    )
+    add("--iterations", type=int, metavar="N", help="answers sampled per task (default: 200)")
+    add("--tokens", type=int, metavar="N", help="tokens sampled per task, in place of --iterations")
+    add("--seed", type=int, default=0, metavar="N", help="seed of sampling (default: 0)")
+    add("--out", type=Path, metavar="FOLDER", help="output folder (default: searches/METHOD-seedN)")
+    add("--start", type=int, default=30, metavar="N", help="evolve: answers sampled before evolution (default: 30)")
+    add("--offspring", type=int, default=5, metavar="N", help="evolve: children between selections (default: 5)")
+    add("--split", default="test", choices=("validation", "test"), help="split of the tasks (default: test)")
+    add("--env", metavar="ID", help="environment of a model that is not a run: id such as vpo/Maze-v0, or MODULE:ID")
     add_env_options(parser)
     add_trust_option(parser)
     add_rewards_options(parser)
-    add("--num-answers", type=at_least(1), help="answers per response; default: the run's largest, or 1")
-    add("--temperature", type=float, default=1.0, help="default 1")
-    add("--max-new-tokens", type=int, help="length limit of a response; default: the run's, or 1024")
-    add("--checkpoint", type=int, metavar="STEP", help="step of each run's checkpoint; default: the newest")
+    add("--num-answers", type=at_least(1), metavar="M", help="answers per response (default: the run's largest, or 1)")
+    add("--temperature", type=float, default=1.0, metavar="T", help="sampling temperature (default: 1)")
+    add("--max-new-tokens", type=int, metavar="N", help="length limit of a response (default: the run's, or 1024)")
+    add("--checkpoint", type=int, metavar="STEP", help="step of each run's checkpoint (default: the newest)")
     add_thinking_option(parser, "default: the run's, or off")
-    add("--device", default="auto", help="auto, cpu, cuda or cuda:1; default auto")
+    add("--device", default="auto", metavar="TEXT", help="auto, cpu, cuda or cuda:0 (default: auto)")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Search and report."""
-    with when_stopped(f"finished instances are kept, and the same command continues: {vpo_command(*arguments.argv)}"):
+    with when_stopped(f"finished tasks are kept, and the same command continues: {vpo_command(*arguments.argv)}"):
         job, targets = _plan(arguments)
         from vpo_agent.search.runner import run_search, summary
 
@@ -78,7 +89,7 @@ def run(arguments: argparse.Namespace) -> None:
             results = run_search(job, targets, out, say=partial(print, flush=True))
         except OSError as error:
             raise ValueError(
-                f"cannot write into {str(out)!r}, {error.strerror or error}: make room; finished instances are kept, "
+                f"cannot write into {str(out)!r}, {error.strerror or error}: make room; finished tasks are kept, "
                 "and the same command continues"
             ) from error
         print(f"\n{summary(results)}\n\n{out}/ holds search.json, results.md, solved.png, and a .jsonl per policy")
@@ -140,7 +151,7 @@ def _settings(arguments: argparse.Namespace, target: str) -> dict[str, Any]:
 
 
 def _indices(arguments: argparse.Namespace, plan: dict[str, Any]) -> list[int]:
-    """Return the instances to search, of the environment of a plan."""
+    """Return the tasks to search, of the environment of a plan."""
     if arguments.hard is None:
         from vpo_agent.measure.sampling import different_tasks, fewer_tasks
         from vpo_envs.registration import make_text_env
@@ -154,9 +165,9 @@ def _indices(arguments: argparse.Namespace, plan: dict[str, Any]) -> list[int]:
     if arguments.eval_prompts is not None:
         raise ValueError("--eval-prompts and --hard exclude each other: give one of them")
     from vpo_agent.measure.pool import Pool
-    from vpo_agent.search.records import hard_instances
+    from vpo_agent.search.records import hard_tasks
 
-    hard = hard_instances([Pool.load(path) for path in arguments.hard], goal=arguments.goal)
+    hard = hard_tasks([Pool.load(path) for path in arguments.hard], measure=arguments.measure)
     if not hard:
-        raise ValueError("30 answers of these pools solve every instance, so none is left to search")
+        raise ValueError("30 answers of these pools solve every task, so none is left to search")
     return hard

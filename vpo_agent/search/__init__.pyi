@@ -1,8 +1,8 @@
 from .evolution import best_of_n as best_of_n
 from .evolution import evolve as evolve
-from .records import InstanceSearch as InstanceSearch
 from .records import SearchResult as SearchResult
-from .records import hard_instances as hard_instances
+from .records import TaskSearch as TaskSearch
+from .records import hard_tasks as hard_tasks
 from .runner import SearchJob as SearchJob
 from .runner import plot_solved as plot_solved
 from .runner import run_search as run_search

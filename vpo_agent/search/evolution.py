@@ -1,4 +1,4 @@
-"""Evolution of answers; one call of the policy samples for all instances at the same time."""
+"""Evolution of answers; one call of the policy samples for all tasks at the same time."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.search.continuation import Continuer
-from vpo_agent.search.instances import Archive, Instance, check_searchable, log_answers
 from vpo_agent.search.records import SearchResult
 from vpo_agent.search.settings import Settings
+from vpo_agent.search.tasks import Archive, SearchedTask, check_searchable, log_answers
 from vpo_agent.search.variation import Answer, before, random_prefix, read_answers
 from vpo_envs.core import AnyEnv
 from vpo_envs.text import answer_tags
@@ -20,55 +20,55 @@ FRESH = 0.1
 
 
 def best_of_n(env: AnyEnv, policy: LMPolicy, indices: Sequence[int], settings: Settings) -> SearchResult:
-    """Sample answers to each instance as whole responses, without the surplus answers of the last one.
+    """Sample answers to each task as whole responses, without the surplus answers of the last one.
 
     With a budget of tokens the last response is cut where they are spent. Arguments and errors are those of
     :func:`~vpo_agent.search.evolution.evolve`.
     """
     check_searchable(env, type(env).__name__)
-    instances = [Instance(env, index, settings) for index in indices]
-    prompts = [env.chat_prompt(instance.task, env.num_answers) for instance in instances]
+    tasks = [SearchedTask(env, index, settings) for index in indices]
+    prompts = [env.chat_prompt(searched.task, env.num_answers) for searched in tasks]
     continuer = Continuer(policy, prompts, settings)
     responses, ahead = 0, settings.iterations if settings.tokens is None else 1
-    while any(instance.room for instance in instances):
-        sample_responses(env, continuer, instances, ahead, settings.seed, begun=responses)
+    while any(searched.room for searched in tasks):
+        sample_responses(env, continuer, tasks, ahead, settings.seed, begun=responses)
         # Answers beyond the budget are not logged, so how many are sampled at the same time changes nothing else.
         responses += -(-ahead // env.num_answers)
-        ahead = max(-(-instance.room * instance.sampled // max(instance.spent, 1)) for instance in instances)
-    records = tuple(instance.record() for instance in instances)
+        ahead = max(-(-searched.room * searched.sampled // max(searched.spent, 1)) for searched in tasks)
+    records = tuple(searched.record() for searched in tasks)
     return SearchResult("best-of-n", env.objective_names, records, settings.tokens)
 
 
 def sample_responses(
-    env: AnyEnv, continuer: Continuer, instances: Sequence[Instance], count: int, seed: int, *, begun: int = 0
+    env: AnyEnv, continuer: Continuer, tasks: Sequence[SearchedTask], count: int, seed: int, *, begun: int = 0
 ) -> list[list[Answer]]:
-    """Sample whole responses until each instance with room has ``count`` more answers, and log the answers.
+    """Sample whole responses until each task with room has ``count`` more answers, and log the answers.
 
     Args:
         env: The environment.
-        continuer: Samples responses to the prompts of the instances.
-        instances: The instances.
+        continuer: Samples responses to the prompts of the tasks.
+        tasks: The tasks.
         count: Answers to each, without the surplus answers of the last response.
         seed: Of the search.
-        begun: Responses to each instance that were sampled before.
+        begun: Responses to each task that were sampled before.
 
     Returns:
-        The readable answers to each instance.
+        The readable answers to each task.
     """
     m = env.num_answers
     closing = answer_tags(m)[-1][1]
-    with_room = [number for number, instance in enumerate(instances) if instance.room]
+    with_room = [number for number, searched in enumerate(tasks) if searched.room]
     rows = [(number, response) for number in with_room for response in range(-(-count // m))]
     sampled = continuer.finish(
         [number for number, _ in rows],
         [[]] * len(rows),
         [closing] * len(rows),
-        [(seed, instances[number].index, 0, begun + response) for number, response in rows],
+        [(seed, tasks[number].index, 0, begun + response) for number, response in rows],
     )
     numbers: list[int] = []
     answers: list[Answer | None] = []
     costs: list[int] = []
-    readable: list[list[Answer]] = [[] for _ in instances]
+    readable: list[list[Answer]] = [[] for _ in tasks]
     for (number, response), tokens in zip(rows, sampled, strict=True):
         in_response = read_answers(continuer.policy.chat, tokens, m)
         kept = in_response[: count - response * m]
@@ -76,7 +76,7 @@ def sample_responses(
         answers += kept
         costs += _costs(in_response, len(tokens))[: len(kept)]
         readable[number] += [answer for answer in kept if answer is not None]
-    log_answers(env, instances, numbers, answers, costs)
+    log_answers(env, tasks, numbers, answers, costs)
     return readable
 
 
@@ -94,8 +94,8 @@ def _costs(answers: Sequence[Answer | None], tokens: int) -> list[int]:
 def evolve(env: AnyEnv, policy: LMPolicy, indices: Sequence[int], settings: Settings) -> SearchResult:
     """Search for good answers by varying those found so far.
 
-    An instance is not sampled further once the value of its answers reaches that of its exact front. What the search
-    finds for an instance does not depend on the other instances.
+    A task is not sampled further once the score of its answers reaches that of its exact front. What the search finds
+    for a task does not depend on the other tasks.
 
     Raises:
         ValueError: An environment that replies, an index outside the split, or prompts and responses that are too
@@ -103,24 +103,24 @@ def evolve(env: AnyEnv, policy: LMPolicy, indices: Sequence[int], settings: Sett
     """
     check_searchable(env, type(env).__name__)
     m, seed = env.num_answers, settings.seed
-    instances = [Instance(env, index, settings) for index in indices]
-    continuer = Continuer(policy, [env.chat_prompt(instance.task, m) for instance in instances], settings)
-    starts = sample_responses(env, continuer, instances, min(settings.start, settings.iterations), seed)
-    streams = [np.random.default_rng([seed, instance.index, 1]) for instance in instances]
+    tasks = [SearchedTask(env, index, settings) for index in indices]
+    continuer = Continuer(policy, [env.chat_prompt(searched.task, m) for searched in tasks], settings)
+    starts = sample_responses(env, continuer, tasks, min(settings.start, settings.iterations), seed)
+    streams = [np.random.default_rng([seed, searched.index, 1]) for searched in tasks]
     closing_tags = [closing for _, closing in answer_tags(m)]
-    while any(not instance.done for instance in instances):
+    while any(not searched.done for searched in tasks):
         # One row for each child; the lists go together.
         rows: list[int] = []
         keys: list[tuple[int, ...]] = []
         beginnings: list[list[int]] = []
         positions: list[int] = []
-        for number, instance in enumerate(instances):
-            if instance.done:
+        for number, searched in enumerate(tasks):
+            if searched.done:
                 continue
-            for child in range(min(settings.offspring, instance.room)):
-                beginning, position = _begin(instance.archive, starts[number], streams[number])
+            for child in range(min(settings.offspring, searched.room)):
+                beginning, position = _begin(searched.archive, starts[number], streams[number])
                 rows.append(number)
-                keys.append((seed, instance.index, 1, instance.sampled + child))
+                keys.append((seed, searched.index, 1, searched.sampled + child))
                 beginnings.append(beginning)
                 positions.append(position)
         closings = [closing_tags[position - 1] for position in positions]
@@ -128,8 +128,8 @@ def evolve(env: AnyEnv, policy: LMPolicy, indices: Sequence[int], settings: Sett
         children = []
         for beginning, position, rest in zip(beginnings, positions, new_tokens, strict=True):
             children.append(read_answers(policy.chat, [*beginning, *rest], m)[position - 1])
-        log_answers(env, instances, rows, children, [len(tokens) for tokens in new_tokens])
-    records = tuple(instance.record() for instance in instances)
+        log_answers(env, tasks, rows, children, [len(tokens) for tokens in new_tokens])
+    records = tuple(searched.record() for searched in tasks)
     return SearchResult("evolve", env.objective_names, records, settings.tokens)
 
 

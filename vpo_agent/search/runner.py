@@ -25,15 +25,15 @@ from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.runs.inputs import changed_inputs, hash_inputs
 from vpo_agent.search.evolution import best_of_n, evolve
-from vpo_agent.search.instances import check_searchable, task_of
 from vpo_agent.search.records import SearchResult, read_log
-from vpo_agent.search.settings import VALUE_NAMES, Settings
+from vpo_agent.search.settings import MEASURE_NAMES, Settings
+from vpo_agent.search.tasks import check_searchable, task_of
 from vpo_envs.common.wording import counted
 from vpo_envs.core import AnyEnv
 
 SEARCHES = {"best-of-n": best_of_n, "evolve": evolve}
 SIDE_BY_SIDE = 64
-"""Instances that are searched at the same time, and saved together."""
+"""Tasks that are searched at the same time, and saved together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class SearchJob(Settings):
     env: str
     """Id of a registered environment."""
     indices: tuple[int, ...]
-    """Instances of the split."""
+    """Tasks of the split, by index."""
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the environment, except its split and number of answers."""
     split: str = "test"
@@ -51,12 +51,12 @@ class SearchJob(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.indices:
-            raise ValueError("there is no instance to search: give at least one index")
+            raise ValueError("there is no task to search: give at least one index")
         if len(set(self.indices)) < len(self.indices):
-            raise ValueError("an instance is named twice: give each index once")
+            raise ValueError("a task is named twice: give each index once")
 
     def environment(self, num_answers: int) -> AnyEnv:
-        """Make the environment for a policy that writes ``num_answers`` answers in a response, with all instances."""
+        """Make the environment for a policy that writes ``num_answers`` answers in a response, with all tasks."""
         env = make_text_env(self.env, **{**self.env_kwargs, "split": self.split, "num_answers": num_answers})
         check_searchable(env, self.env)
         env.check_scorers()
@@ -82,8 +82,8 @@ def run_search(
     """Search with each policy, and save what is found.
 
     ``out`` gets ``search.json`` (the job, and a hash of each policy's weights), ``NAME.jsonl`` for each policy (a line
-    per instance with every reward vector, see :func:`read_log`), ``results.md`` and ``solved.png``. Called again with
-    the same job, it continues with the instances that have no line yet.
+    per task with every reward vector, see :func:`read_log`), ``results.md`` and ``solved.png``. Called again with
+    the same job, it continues with the tasks that have no line yet.
 
     Raises:
         ValueError: A setting is invalid, two policies share a name, or ``out`` holds another job, or what another
@@ -105,15 +105,15 @@ def run_search(
         missing = [index for index in job.indices if index not in done]
         if missing:
             budget = counted(job.iterations, "answer") if job.tokens is None else counted(job.tokens, "token")
-            say(f"{target.name}: {job.method} on {counted(len(missing), 'instance')}, {budget} each")
+            say(f"{target.name}: {job.method} on {counted(len(missing), 'task')}, {budget} each")
         for first in range(0, len(missing), SIDE_BY_SIDE):
             part = SEARCHES[job.method](env, policy, missing[first : first + SIDE_BY_SIDE], job)
             with log.open("a", encoding="utf-8") as file:
-                file.writelines(instance.to_json() + "\n" for instance in part.instances)
-            done |= {instance.index: instance for instance in part.instances}
-        instances = tuple(done[index] for index in job.indices)
+                file.writelines(search.to_json() + "\n" for search in part.searches)
+            done |= {search.index: search for search in part.searches}
+        searches = tuple(done[index] for index in job.indices)
         tasks = tuple(task_of(env, index).canonical for index in job.indices)
-        results[target.name] = SearchResult(job.method, env.objective_names, instances, job.tokens, tasks)
+        results[target.name] = SearchResult(job.method, env.objective_names, searches, job.tokens, tasks)
     write_text_atomically(out / "results.md", summary(results) + "\n")
     plot_solved(results, out / "solved.png", title=f"{job.env}, {job.method}")
     return results
@@ -122,63 +122,63 @@ def run_search(
 def verdict(results: Mapping[str, SearchResult]) -> str:
     """Say in a sentence which policy is best with the whole budget, and how much less each other reaches.
 
-    That is the number of instances solved, or the value of the answers where no exact front says what solves one.
+    That is the number of tasks solved, or the score of the answers if no exact front says what solves a task.
     """
     first = next(iter(results.values()))
     last = {name: result.solved_within([result.budget])[:, 0].astype(float) for name, result in results.items()}
     if not _optima_known(results):
-        last = {name: result.value()[:, -1] for name, result in results.items()}
+        last = {name: result.score()[:, -1] for name, result in results.items()}
     best = max(last, key=lambda name: float(last[name].sum()))
     if _optima_known(results):
         reached = {name: f"{solved.sum():.0f}" for name, solved in last.items()}
-        parts = [f"{best} solves {reached[best]} of {len(last[best])} instances"]
+        parts = [f"{best} solves {reached[best]} of {len(last[best])} tasks"]
     else:
         reached = {name: f"{values.mean():.3f}" for name, values in last.items()}
-        alone = over_prompts(last[best] - results[best].value()[:, 0], first.tasks)
+        alone = over_prompts(last[best] - results[best].score()[:, 0], first.tasks)
         parts = [
-            f"{best} reaches a {VALUE_NAMES[first.goal]} of {reached[best]}, "
-            f"{alone.mean:.2f} [{alone.low:.2f}, {alone.high:.2f}] more than with the first one"
+            f"{best} reaches a {MEASURE_NAMES[first.measure]} of {reached[best]}, "
+            f"{alone.mean:.2f} [{alone.low:.2f}, {alone.high:.2f}] more than its first answer"
         ]
     for name, values in last.items():
         if name != best:
             gap = over_prompts(last[best] - values, first.tasks)
-            chance = "" if gap.low > 0 else ", which may be chance"
+            chance = "" if gap.low > 0 else ", not significantly"
             parts.append(f"{name} {reached[name]}: {gap.mean:.2f} [{gap.low:.2f}, {gap.high:.2f}] less{chance}")
-    unknown = "" if _optima_known(results) else " No exact front is known, so nothing says which instances are solved."
+    unknown = "" if _optima_known(results) else " No exact front is known, so nothing says which tasks are solved."
     return f"With {counted(first.budget, first.unit)}, {'; '.join(parts)}.{unknown}"
 
 
 def summary(results: Mapping[str, SearchResult]) -> str:
     """Return the verdict, and a Markdown table of what each search reached against its budget.
 
-    Without exact fronts it has no column of optima and of instances solved.
+    Without exact fronts it has no column of optima and of tasks solved.
     """
-    goal = next(iter(results.values())).goal
+    measure = next(iter(results.values())).measure
     known = _optima_known(results)
     body = []
     for name, result in results.items():
         budgets = _shown(result)
-        optima = [instance.optimum for instance in result.instances if instance.optimum is not None]
+        optima = [search.optimum for search in result.searches if search.optimum is not None]
         answers, tokens = result.spent_within(budgets)
         columns = zip(
             answers.mean(axis=0),
             tokens.mean(axis=0),
-            result.value_within(budgets).mean(axis=0),
+            result.score_within(budgets).mean(axis=0),
             result.solved_within(budgets).sum(axis=0),
             strict=True,
         )
-        for mean_answers, mean_tokens, value, solved in columns:
-            row = [name, result.method, f"{mean_answers:.0f}", f"{mean_tokens:.0f}", f"{value:.3f}"]
+        for mean_answers, mean_tokens, score, solved in columns:
+            row = [name, result.method, f"{mean_answers:.0f}", f"{mean_tokens:.0f}", f"{score:.3f}"]
             if known:
-                row += [f"{sum(optima) / len(optima):.3f}", f"{solved} of {len(result.instances)}"]
+                row += [f"{sum(optima) / len(optima):.3f}", f"{solved} of {len(result.searches)}"]
             body.append(row)
-    head = ["policy", "method", "answers", "tokens", VALUE_NAMES[goal], *(["optimum", "solved"] if known else [])]
+    head = ["policy", "method", "answers", "tokens", MEASURE_NAMES[measure], *(["optimum", "solved"] if known else [])]
     return f"{verdict(results)}\n\n{markdown_table(head, body, 'llrrrrr'[: len(head)])}"
 
 
 def _optima_known(results: Mapping[str, SearchResult]) -> bool:
-    """Return whether the exact front of every instance is known."""
-    return all(instance.optimum is not None for result in results.values() for instance in result.instances)
+    """Return whether the exact front of every task is known."""
+    return all(search.optimum is not None for result in results.values() for search in result.searches)
 
 
 def _shown(result: SearchResult) -> list[int]:
@@ -197,7 +197,7 @@ def _claim(job: SearchJob, inputs: Mapping[str, str], out: Path) -> None:
     if saved.is_file():
         before = read_object(saved)
         for name, value in wanted.items():
-            # Instances may be added to a search.
+            # Tasks may be added to a search.
             if name != "indices" and before.get(name) != value:
                 raise ValueError(
                     f"{str(out)!r} holds a search with {name}={before.get(name)!r}, not {value!r}: give another --out"
@@ -247,7 +247,7 @@ POINTS = 1000
 
 
 def plot_solved(results: Mapping[str, SearchResult], path: str | os.PathLike[str], *, title: str = "") -> Path:
-    """Draw the instances solved and the mean value of the answers against the budget, a curve for each search.
+    """Draw the tasks solved and the mean score of the answers against the budget, a curve for each search.
 
     ``results`` are the searches by name. Missing folders of ``path`` are created; it is returned.
     """
@@ -257,14 +257,14 @@ def plot_solved(results: Mapping[str, SearchResult], path: str | os.PathLike[str
     figure = style.new_figure(height=4.4)
     legend: dict[str, Artist] = {}
     known = _optima_known(results)
-    # Without exact fronts nothing says what solves an instance.
-    *solved_panels, value_panel = figure.subplots(1, 2 if known else 1, squeeze=False)[0]
-    panels = [*solved_panels, value_panel]
-    style.dress(value_panel, f"{VALUE_NAMES[first.goal].capitalize()} ↑, mean")
+    # Without exact fronts nothing says what solves a task.
+    *solved_panels, score_panel = figure.subplots(1, 2 if known else 1, squeeze=False)[0]
+    panels = [*solved_panels, score_panel]
+    style.dress(score_panel, f"{MEASURE_NAMES[first.measure].capitalize()} ↑, mean")
     for axes in panels:
         axes.xaxis.set_major_locator(style.round_ticks(5, whole=True))
     for axes in solved_panels:
-        style.dress(axes, "Instances solved ↑")
+        style.dress(axes, "Tasks solved ↑")
         axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=(1, 2, 5, 10)))
     for (name, result), look in zip(results.items(), looks(list(results)), strict=True):
         budgets = np.unique(np.linspace(1, result.budget, POINTS).astype(int)).tolist()
@@ -281,12 +281,12 @@ def plot_solved(results: Mapping[str, SearchResult], path: str | os.PathLike[str
         }
         for axes in solved_panels:
             axes.plot(budgets, result.solved_within(budgets).sum(axis=0), **drawn)
-        legend[name] = value_panel.plot(budgets, result.value_within(budgets).mean(axis=0), **drawn)[0]
+        legend[name] = score_panel.plot(budgets, result.score_within(budgets).mean(axis=0), **drawn)[0]
     if known:
-        optima = [instance.optimum for instance in first.instances if instance.optimum is not None]
+        optima = [search.optimum for search in first.searches if search.optimum is not None]
         mean = float(np.mean(optima))
-        legend["exact front's optimum"] = value_panel.axhline(mean, color=style.INK, lw=1.3, ls="--")
+        legend["exact front's optimum"] = score_panel.axhline(mean, color=style.INK, lw=1.3, ls="--")
     for axes in panels:
         style.from_zero(axes)
-    figure.supxlabel(f"{first.unit}s sampled per instance", color=style.FAINT_INK, fontsize=11)
+    figure.supxlabel(f"{first.unit}s sampled per task", color=style.FAINT_INK, fontsize=11)
     return style.save(figure, path, legend, title=title)

@@ -1,7 +1,7 @@
 """What to search for and how, the same for every policy.
 
-Either goal values a set of answers by E_w[max w·r], the expected reward of its best answer for a weighting w. The
-scalar goal knows w: it is the task's fixed weights. The utility goal takes w uniform on the simplex.
+Either measure scores a set of answers by E_w[max w·r], the expected reward of its best answer for a weighting w. For
+the scalar reward w is known: the fixed weights of the task. For the utility w is uniform on the simplex.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from vpo_agent.measure.metrics import mean_ranked
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_envs.pareto import set_utility
 
-Goal = Literal["scalar", "utility"]
-VALUE_NAMES: dict[Goal, str] = {"scalar": "best scalar reward", "utility": "expected utility"}
-"""What the value of a set of answers is called in tables and figures."""
+SearchMeasure = Literal["scalar", "utility"]
+MEASURE_NAMES: dict[SearchMeasure, str] = {"scalar": "best scalar reward", "utility": "expected utility"}
+"""What the score of a set of answers is called in tables and figures."""
 Method = Literal["best-of-n", "evolve"]
 
 
@@ -32,12 +32,12 @@ class Settings:
     """
 
     method: Method = "evolve"
-    goal: Goal = "scalar"
-    """What is searched for: the best scalar reward, or the expected utility of all answers together."""
+    measure: SearchMeasure = "scalar"
+    """What a set of answers is scored by: the best scalar reward, or the expected utility of all answers together."""
     iterations: int = 200
-    """Answers sampled for each instance."""
+    """Answers sampled for each task."""
     tokens: int | None = None
-    """Tokens sampled for each instance, a budget in place of that of answers."""
+    """Tokens sampled for each task, a budget in place of that of answers."""
     seed: int = 0
     temperature: float = 1.0
     max_new_tokens: int = 1024
@@ -45,11 +45,11 @@ class Settings:
     start: int = 30
     """``evolve``: answers sampled first, as best-of-n does."""
     offspring: int = 5
-    """``evolve``: children of an instance per call of the policy, all from the same archive."""
+    """``evolve``: children of a task per call of the policy, all from the same archive."""
 
     def __post_init__(self) -> None:
         check_choice("method", self.method, Method)
-        check_choice("goal", self.goal, Goal)
+        check_choice("measure", self.measure, SearchMeasure)
         for name in ("iterations", "tokens", "start", "offspring", "max_new_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -61,29 +61,31 @@ class Settings:
 
 
 def check_choice(name: str, value: str, kind: Any) -> None:
-    """Raise a ValueError if a goal or method is unknown."""
+    """Raise a ValueError if a measure or method is unknown."""
     if value not in get_args(kind):
         raise ValueError(f"unknown {name} {value!r}: choose one of {', '.join(get_args(kind))}")
 
 
-def weightings(goal: Goal, fixed_weights: Floats, active: NDArray[np.bool_]) -> Floats:
-    """Return the weightings over which a goal values answers, (K, d): the fixed one, or those of every report."""
-    return fixed_weights[None] if goal == "scalar" else report_weights(active)
+def weightings(measure: SearchMeasure, fixed_weights: Floats, active: NDArray[np.bool_]) -> Floats:
+    """Return the weightings under which a measure scores answers, (K, d): the fixed one, or those of every report."""
+    return fixed_weights[None] if measure == "scalar" else report_weights(active)
 
 
-def values_on_the_way(rewards: Floats, weights: Floats) -> Floats:
-    """Return the value of the first 1 to B answers with ``rewards`` (B, d) under ``weights`` (K, d), (B,)."""
+def scores_on_the_way(rewards: Floats, weights: Floats) -> Floats:
+    """Return the score of the first 1 to B answers with ``rewards`` (B, d) under ``weights`` (K, d), (B,)."""
     return np.asarray(np.maximum.accumulate(rewards @ weights.T, axis=0).mean(axis=1))
 
 
-def ranked_values(pool: Pool, goal: Goal) -> tuple[Floats, Floats | None]:
-    """Return values of single answers, from which those of sets follow, and the value of each exact front.
+def ranked_scores(pool: Pool, measure: SearchMeasure) -> tuple[Floats, Floats | None]:
+    """Return scores of single answers, from which those of sets follow, and the score of each exact front.
 
     Returns:
-        Values (N, R·m), ascending, whose :func:`~vpo_agent.measure.metrics.best_at_k` is the expected value of any k
-        answers to each prompt; and values (N,), ``None`` if no front is known.
+        Scores (N, R·m), ascending, whose :func:`~vpo_agent.measure.metrics.best_at_k` is the expected score of any k
+        answers to each prompt; and scores (N,), ``None`` if no front is known.
     """
-    weights = [weightings(goal, fixed, active) for fixed, active in zip(pool.scalar_weights, pool.active, strict=True)]
+    weights = [
+        weightings(measure, fixed, active) for fixed, active in zip(pool.scalar_weights, pool.active, strict=True)
+    ]
     pairs = zip(weights, pool.answers(), strict=True)
     ranked = np.stack([mean_ranked(directions @ vectors.T) for directions, vectors in pairs])
     if pool.fronts is None:

@@ -147,7 +147,7 @@ def test_a_log_of_a_search_that_is_damaged_is_named(tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
     row: dict[str, Any] = {
         "index": 0,
-        "goal": "scalar",
+        "measure": "scalar",
         "optimum": 1.0,
         "best_answer": "x",
         "weights": [0.5, 0.5],
@@ -160,7 +160,7 @@ def test_a_log_of_a_search_that_is_damaged_is_named(tmp_path: Path) -> None:
     assert read_log(file)[0].solved_at() is None
     changes: list[dict[str, Any]] = [
         {"index": 10**300},
-        {"goal": "fame"},
+        {"measure": "fame"},
         {"weights": []},
         {"weights": [1.0]},
         {"active": [1, 0]},
@@ -173,7 +173,7 @@ def test_a_log_of_a_search_that_is_damaged_is_named(tmp_path: Path) -> None:
         {"best_answer": None},
     ]
     texts = [json.dumps({**row, **change}) for change in changes]
-    texts += [json.dumps(row) + "\n" + json.dumps({**row, "index": 1, "goal": "utility"}), *texts_of("index")]
+    texts += [json.dumps(row) + "\n" + json.dumps({**row, "index": 1, "measure": "utility"}), *texts_of("index")]
     for text in texts:
         file.write_text(text + "\n")
         with pytest.raises(ValueError, match=r"log\.jsonl.*: delete the file to search again"):

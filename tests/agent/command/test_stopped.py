@@ -58,7 +58,7 @@ NOTHING, NO_STEP = "nothing was done yet", "no step was taken yet"
     ("module", "function", "argv", "said"),
     [
         (study_file, "read_study", ["study", "my study.toml"], GOES_ON.format("steps")),
-        (targets, "find_model", ["search", "tiny-maze"], GOES_ON.format("instances")),
+        (targets, "find_model", ["search", "tiny-maze"], GOES_ON.format("tasks")),
         (imports, "import_modules", ["compare", "runs/one", "--import", "mine.py"], NOTHING),
         (job, "Trainer", ["train", "--steps", "1"], NO_STEP),
     ],

@@ -25,7 +25,7 @@ from vpo_agent.pages import figure_style as style
 from vpo_agent.report.figures import default_pairs, draw_curves, draw_fronts
 from vpo_agent.report.learning_curves import draw_learning
 from vpo_agent.report.methods import Method, title
-from vpo_agent.search.records import InstanceSearch, SearchResult
+from vpo_agent.search.records import TaskSearch, SearchResult
 from vpo_agent.search.runner import plot_solved
 from vpo_envs.registration import make_text_env
 
@@ -207,10 +207,10 @@ def test_an_arrow_of_a_turned_label_points_up_on_the_page() -> None:
 
 
 def test_a_count_of_zero_lies_on_the_axis_of_a_search(tmp_path: Path, drawn: list[Figure]) -> None:
-    about: dict[str, Any] = {"index": 0, "goal": "scalar", "optimum": 0.9, "best_answer": "UP"}
+    about: dict[str, Any] = {"index": 0, "measure": "scalar", "optimum": 0.9, "best_answer": "UP"}
     answers: dict[str, Any] = {"rewards": np.array([[0.1], [0.2]]), "status": np.zeros(2), "tokens": np.array([3, 3])}
-    instance = InstanceSearch(weights=np.ones(1), active=np.ones(1, dtype=bool), **about, **answers)
-    result = SearchResult("evolve", ("a",), (instance,))
+    search = TaskSearch(weights=np.ones(1), active=np.ones(1, dtype=bool), **about, **answers)
+    result = SearchResult("evolve", ("a",), (search,))
     plot_solved({"vpo": result}, tmp_path / "solved.png", title="vpo/Maze-v0, evolve")
     assert [axes.get_ylim()[0] for axes in drawn[0].axes] == [0, 0]
     assert "vpo/Maze-v0, evolve" in [text.get_text() for text in drawn[0].findobj(Text)]

@@ -25,20 +25,20 @@ from vpo_agent.policy.decoding import Decoder
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.rollouts.collect import make_text_env
 from vpo_agent.search import (
-    InstanceSearch,
     SearchJob,
     SearchResult,
     Settings,
+    TaskSearch,
     best_of_n,
     evolve,
-    hard_instances,
+    hard_tasks,
     run_search,
 )
 from vpo_agent.search.continuation import Continuer
-from vpo_agent.search.instances import Archive
 from vpo_agent.search.records import NOT_SAMPLED, read_log
 from vpo_agent.search.runner import SearchTarget, summary, verdict
-from vpo_agent.search.settings import Goal
+from vpo_agent.search.settings import SearchMeasure
+from vpo_agent.search.tasks import Archive
 from vpo_agent.search.variation import Answer, before, random_prefix, read_answers
 from vpo_envs import Status
 from vpo_envs.text import answer_tags, format_answers
@@ -189,13 +189,13 @@ def test_best_of_n_samples_the_answers_asked_for(letters: LMPolicy) -> None:
     for m in (1, 3):
         env = letters_env(m)
         result = best_of_n(env, letters, [4, 9], Settings(iterations=10, max_new_tokens=14))
-        for one in result.instances:
+        for one in result.searches:
             assert one.rewards.shape == (10, 2)
             assert (one.status != NOT_SAMPLED).all()
             for reward, status in zip(one.rewards, one.status, strict=True):
                 if status == Status.OK:
                     assert any(np.allclose(reward, vector) for vector in LETTERS.values())
-            assert one.value[-1] == pytest.approx((one.rewards @ one.weights).max())
+            assert one.score[-1] == pytest.approx((one.rewards @ one.weights).max())
         # A letter in its tags is three tokens; hardly any answer is missing.
         assert result.tokens()[:, -1].min() >= 20
 
@@ -204,17 +204,17 @@ def test_best_of_n_samples_the_answers_asked_for(letters: LMPolicy) -> None:
 
 
 def test_a_search_spends_equal_budgets_whatever_the_set_size(tiny_maze: LMPolicy) -> None:
-    for m, goal in ((1, "scalar"), (3, "scalar"), (1, "utility"), (3, "utility")):
+    for m, measure in ((1, "scalar"), (3, "scalar"), (1, "utility"), (3, "utility")):
         env = make_text_env("vpo/Maze-v0", **MAZE, num_answers=m)
-        settings = {"iterations": 20, "start": 7, "offspring": 4, "max_new_tokens": 100, "goal": goal}
+        settings = {"iterations": 20, "start": 7, "offspring": 4, "max_new_tokens": 100, "measure": measure}
         result = evolve(env, tiny_maze, [0, 3], Settings(**settings))  # type: ignore[arg-type]
-        for one in result.instances:
-            assert (one.status != NOT_SAMPLED).sum() == 20 or one.value[-1] >= (one.optimum or np.inf) - 1e-6
-        assert all((np.diff(one.value) >= 0).all() for one in result.instances)
+        for one in result.searches:
+            assert (one.status != NOT_SAMPLED).sum() == 20 or one.score[-1] >= (one.optimum or np.inf) - 1e-6
+        assert all((np.diff(one.score) >= 0).all() for one in result.searches)
         scored = [
-            env.score_answers(env.task(one.index), [one.best_answer])[0][0] @ one.weights for one in result.instances
+            env.score_answers(env.task(one.index), [one.best_answer])[0][0] @ one.weights for one in result.searches
         ]
-        best = [float((one.rewards @ one.weights).max()) for one in result.instances]
+        best = [float((one.rewards @ one.weights).max()) for one in result.searches]
         np.testing.assert_allclose(scored, best, rtol=1e-6)
 
 
@@ -222,7 +222,7 @@ def test_the_start_of_a_search_is_best_of_n(tiny_maze: LMPolicy) -> None:
     env = make_text_env("vpo/Maze-v0", **MAZE, num_answers=3)
     sampled = best_of_n(env, tiny_maze, [5], Settings(iterations=6, seed=2, max_new_tokens=100))
     evolved = evolve(env, tiny_maze, [5], Settings(iterations=8, start=6, seed=2, max_new_tokens=100))
-    np.testing.assert_array_equal(sampled.instances[0].rewards, evolved.instances[0].rewards[:6])
+    np.testing.assert_array_equal(sampled.searches[0].rewards, evolved.searches[0].rewards[:6])
 
 
 def test_a_search_is_the_same_for_the_same_seed_and_beside_others(tiny_maze: LMPolicy) -> None:
@@ -231,9 +231,9 @@ def test_a_search_is_the_same_for_the_same_seed_and_beside_others(tiny_maze: LMP
     alone = evolve(env, tiny_maze, [3], Settings(seed=1, **settings))  # type: ignore[arg-type]
     beside = evolve(env, tiny_maze, [7, 3], Settings(seed=1, **settings))  # type: ignore[arg-type]
     other = evolve(env, tiny_maze, [3], Settings(seed=2, **settings))  # type: ignore[arg-type]
-    np.testing.assert_array_equal(alone.instances[0].rewards, beside.instances[1].rewards)
-    np.testing.assert_array_equal(alone.instances[0].tokens, beside.instances[1].tokens)
-    assert not np.array_equal(alone.instances[0].tokens, other.instances[0].tokens)
+    np.testing.assert_array_equal(alone.searches[0].rewards, beside.searches[1].rewards)
+    np.testing.assert_array_equal(alone.searches[0].tokens, beside.searches[1].tokens)
+    assert not np.array_equal(alone.searches[0].tokens, other.searches[0].tokens)
 
 
 def test_evolution_finds_what_independent_samples_do_not(strings: LMPolicy) -> None:
@@ -241,13 +241,13 @@ def test_evolution_finds_what_independent_samples_do_not(strings: LMPolicy) -> N
     settings = {"iterations": 40, "seed": 0, "max_new_tokens": 12}
     sampled = best_of_n(env, strings, range(8), Settings(**settings))  # type: ignore[arg-type]
     evolved = evolve(env, strings, range(8), Settings(start=10, **settings))  # type: ignore[arg-type]
-    assert evolved.value()[:, -1].mean() > sampled.value()[:, -1].mean() + 0.02
+    assert evolved.score()[:, -1].mean() > sampled.score()[:, -1].mean() + 0.02
     assert evolved.solved()[:, -1].sum() > sampled.solved()[:, -1].sum()
     # What has reached the optimum samples no more, and stays solved.
-    done = [one for one in evolved.instances if one.solved_at() is not None]
+    done = [one for one in evolved.searches if one.solved_at() is not None]
     assert done
     for one in done:
-        assert one.value[-1] == pytest.approx(1.0)
+        assert one.score[-1] == pytest.approx(1.0)
     assert any((one.status == NOT_SAMPLED).any() for one in done)
 
 
@@ -256,22 +256,22 @@ def test_a_search_for_utility_goes_on_until_both_corners_are_found(strings: LMPo
     env = CornersEnv(split="test")
     settings = {"iterations": 120, "start": 10, "max_new_tokens": 12}
     scalar = evolve(env, strings, range(6), Settings(**settings))  # type: ignore[arg-type]
-    utility = evolve(env, strings, range(6), Settings(goal="utility", **settings))  # type: ignore[arg-type]
-    sampled = best_of_n(env, strings, range(6), Settings(iterations=120, goal="utility", max_new_tokens=12))
-    assert all((one.status != NOT_SAMPLED).sum() == 10 for one in scalar.instances), "solved by the start"
-    for one in utility.instances:
+    utility = evolve(env, strings, range(6), Settings(measure="utility", **settings))  # type: ignore[arg-type]
+    sampled = best_of_n(env, strings, range(6), Settings(iterations=120, measure="utility", max_new_tokens=12))
+    assert all((one.status != NOT_SAMPLED).sum() == 10 for one in scalar.searches), "solved by the start"
+    for one in utility.searches:
         assert one.optimum == pytest.approx(0.75, abs=3e-4)
         spent = int((one.status != NOT_SAMPLED).sum())
         corners = [bool((one.rewards[:spent, column] == 1.0).any()) for column in range(2)]
         assert spent == 120 or all(corners), "stops early only with both corners"
         assert spent > 10, "one answer is not enough"
-    assert any((one.status == NOT_SAMPLED).any() for one in utility.instances)
-    assert all((one.status != NOT_SAMPLED).sum() == 120 for one in sampled.instances), "best-of-n spends its budget"
+    assert any((one.status == NOT_SAMPLED).any() for one in utility.searches)
+    assert all((one.status != NOT_SAMPLED).sum() == 120 for one in sampled.searches), "best-of-n spends its budget"
 
 
-@pytest.mark.parametrize(("goal", "share"), [("scalar", 0.6), ("utility", 0.2)])
-def test_the_parent_is_the_best_under_the_weights_drawn(goal: Goal, share: float) -> None:
-    archive = Archive(np.array([0.5, 0.5]), np.array([True, True]), goal)
+@pytest.mark.parametrize(("measure", "share"), [("scalar", 0.6), ("utility", 0.2)])
+def test_the_parent_is_the_best_under_the_weights_drawn(measure: SearchMeasure, share: float) -> None:
+    archive = Archive(np.array([0.5, 0.5]), np.array([True, True]), measure)
     vectors = {"a": (1.0, 0.0), "b": (0.0, 1.0), "c": (0.6, 0.6), "d": (0.1, 0.1)}
     for name, vector in vectors.items():
         archive.add(Answer(name, (1,), 1, 0, 1), np.array(vector, dtype=np.float32))
@@ -279,24 +279,24 @@ def test_the_parent_is_the_best_under_the_weights_drawn(goal: Goal, share: float
     rng = np.random.default_rng(0)
     drawn = [archive.parent(rng).text for _ in range(400)]
     assert set(drawn) == {"a", "b", "c2"}
-    # Under w uniform on the segment, c is best for w in [0.4, 0.6], a fifth; half of the scalar goal's draws have w*.
+    # Under w uniform on the segment, c is best for w in [0.4, 0.6], a fifth; half of the scalar draws have w*.
     assert drawn.count("c2") / 400 == pytest.approx(share, abs=0.08)
 
 
 # ------------------------------------------------------------------------------------------ records and jobs
 
 
-def record(scalars: list[float], optimum: float | None = 1.0, index: int = 0) -> InstanceSearch:
+def record(scalars: list[float], optimum: float | None = 1.0, index: int = 0) -> TaskSearch:
     return record_of([[scalar] for scalar in scalars], optimum, index=index)
 
 
 def record_of(
-    vectors: list[list[float]], optimum: float | None, goal: Goal = "scalar", index: int = 0
-) -> InstanceSearch:
+    vectors: list[list[float]], optimum: float | None, measure: SearchMeasure = "scalar", index: int = 0
+) -> TaskSearch:
     count, d = np.shape(vectors)
-    return InstanceSearch(
+    return TaskSearch(
         index=index,
-        goal=goal,
+        measure=measure,
         weights=np.full(d, 1 / d),
         active=np.ones(d, dtype=bool),
         optimum=optimum,
@@ -322,13 +322,13 @@ def test_the_verdict_says_who_solves_most_and_whether_that_may_be_chance() -> No
         return SearchResult("evolve", ("a",), tuple(record(one, optimum, place) for place, one in enumerate(curves)))
 
     clear = verdict({"grpo": results(*[poor] * 8), "vpo": results(*[good] * 8)})
-    assert clear == "With 2 answers, vpo solves 8 of 8 instances; grpo 0: 1.00 [1.00, 1.00] less."
+    assert clear == "With 2 answers, vpo solves 8 of 8 tasks; grpo 0: 1.00 [1.00, 1.00] less."
     close = verdict({"vpo": results(good, good, poor), "base": results(good, poor, poor)})
-    assert close == "With 2 answers, vpo solves 2 of 3 instances; base 1: 0.33 [0.00, 1.00] less, which may be chance."
+    assert close == "With 2 answers, vpo solves 2 of 3 tasks; base 1: 0.33 [0.00, 1.00] less, not significantly."
     unknown = {"grpo": results(*[poor] * 8, optimum=None), "vpo": results(*[good] * 8, optimum=None)}
     assert verdict(unknown) == (
-        "With 2 answers, vpo reaches a best scalar reward of 0.990, 0.89 [0.89, 0.89] more than with the first one; "
-        "grpo 0.200: 0.79 [0.79, 0.79] less. No exact front is known, so nothing says which instances are solved."
+        "With 2 answers, vpo reaches a best scalar reward of 0.990, 0.89 [0.89, 0.89] more than its first answer; "
+        "grpo 0.200: 0.79 [0.79, 0.79] less. No exact front is known, so nothing says which tasks are solved."
     )
     head = summary(unknown).splitlines()[2]
     assert head == "| policy | method | answers | tokens | best scalar reward |"
@@ -337,56 +337,56 @@ def test_the_verdict_says_who_solves_most_and_whether_that_may_be_chance() -> No
     many = {"vpo": results(*[good] * 20, *[poor] * 20), "base": results(*[poor] * 40)}
     assert verdict(many).endswith("less.")
     same = {name: replace(one, tasks=("0a",) * 20 + ("0b",) * 20) for name, one in many.items()}
-    assert verdict(same).endswith("0.50 [0.00, 1.00] less, which may be chance.")
+    assert verdict(same).endswith("0.50 [0.00, 1.00] less, not significantly.")
 
 
-def test_the_utility_goal_is_solved_by_the_set_that_covers_the_front() -> None:
+def test_the_utility_is_solved_by_the_set_that_covers_the_front() -> None:
     """In two objectives E_w[max w·r] is an integral over w in [0, 1] that can be done by hand."""
     # (1, 0) alone: the mean of w, 1/2. With (.6, .6): .6 below w = .6, then w: .36 + (1 − .36)/2.
     # With (0, 1): 2·.32 + .12.
     vectors = [[1.0, 0.0], [0.6, 0.6], [0.5, 0.5], [0.0, 1.0]]
     by_hand = [0.5, 0.68, 0.68, 0.76]
     one = record_of(vectors, 0.76, "utility")
-    np.testing.assert_allclose(one.value, by_hand, atol=3e-4)
+    np.testing.assert_allclose(one.score, by_hand, atol=3e-4)
     assert one.solved_at() == 4
-    # The compromise has the best scalar reward, so the other goal is reached with it.
+    # The compromise has the best scalar reward, so the other measure is reached with it.
     assert record_of(vectors, 0.6).solved_at() == 2
 
 
 def test_only_active_objectives_have_utility() -> None:
     one = replace(record_of([[0.2, 0.9, 0.4]], 1.0, "utility"), active=np.array([True, False, True]))
-    assert one.value.tolist() == [pytest.approx(0.3, abs=3e-4)]
+    assert one.score.tolist() == [pytest.approx(0.3, abs=3e-4)]
 
 
 def test_an_answer_without_a_score_is_no_progress() -> None:
     one = record([0.3, 0.9])
     one.status[1] = Status.INVALID
-    assert one.value.tolist() == [pytest.approx(0.3), pytest.approx(0.3)]
+    assert one.score.tolist() == [pytest.approx(0.3), pytest.approx(0.3)]
 
 
-def test_hard_instances_are_those_that_no_pool_solves() -> None:
+def test_hard_tasks_are_those_that_no_pool_solves() -> None:
     rewards = np.zeros((2, 3, 4, 1, 1))
     rewards[0, 0, 0] = rewards[1, 1, 3] = 0.99
     rewards[:, 2] = 0.9
     fronts = tuple(np.array([[1.0]]) for _ in range(3))
     pools = [pool_of(values, fronts) for values in rewards]
-    assert hard_instances(pools, k=4) == [12]
+    assert hard_tasks(pools, k=4) == [12]
     # The best of 2 of 4 answers is expected to be the good one only half of the time.
-    assert hard_instances(pools, k=2) == [10, 11, 12]
-    assert hard_instances(pools, k=4, goal="utility") == [12], "with one objective both goals agree"
-    with pytest.raises(ValueError, match="unknown goal 'best': choose one of scalar, utility"):
-        hard_instances(pools, k=4, goal="best")  # type: ignore[arg-type]  # an unknown goal
+    assert hard_tasks(pools, k=2) == [10, 11, 12]
+    assert hard_tasks(pools, k=4, measure="utility") == [12], "with one objective both measures agree"
+    with pytest.raises(ValueError, match="unknown measure 'best': choose one of scalar, utility"):
+        hard_tasks(pools, k=4, measure="best")  # type: ignore[arg-type]  # an unknown measure
     with pytest.raises(ValueError, match="at least one pool"):
-        hard_instances([])
+        hard_tasks([])
     with pytest.raises(ValueError, match="no exact fronts"):
-        hard_instances([pool_of(rewards[0])])
-    with pytest.raises(ValueError, match="different instances"):
-        hard_instances([pools[0], pool_of(rewards[0][:2], fronts[:2])])
+        hard_tasks([pool_of(rewards[0])])
+    with pytest.raises(ValueError, match="different tasks"):
+        hard_tasks([pools[0], pool_of(rewards[0][:2], fronts[:2])])
     with pytest.raises(ValueError, match=r"a pool holds 4 answers, fewer than 30: .* --k 30"):
-        hard_instances(pools)
+        hard_tasks(pools)
 
 
-def test_hard_instances_for_a_set_are_those_where_the_front_is_not_covered() -> None:
+def test_hard_tasks_for_a_set_are_those_where_the_front_is_not_covered() -> None:
     """Three prompts in two objectives with the front (1, 0), (.6, .6), (0, 1), worth .76 by hand."""
     front = np.array([[1.0, 0.0], [0.6, 0.6], [0.0, 1.0]])
     rewards = np.zeros((3, 4, 1, 2))
@@ -394,9 +394,9 @@ def test_hard_instances_for_a_set_are_those_where_the_front_is_not_covered() -> 
     rewards[1, :3, 0] = front  # all of it: .76
     rewards[2, :2, 0] = [[1.0, 0.0], [0.0, 1.0]]  # .75, near enough
     pool = pool_of(rewards, (front,) * 3)
-    assert hard_instances([pool], k=4, goal="scalar") == [12]
-    assert hard_instances([pool], k=4, goal="utility") == [10]
-    assert hard_instances([pool], k=3, goal="utility") == [10, 11, 12]
+    assert hard_tasks([pool], k=4, measure="scalar") == [12]
+    assert hard_tasks([pool], k=4, measure="utility") == [10]
+    assert hard_tasks([pool], k=3, measure="utility") == [10, 11, 12]
 
 
 def job_on_letters(**changes: object) -> SearchJob:
@@ -411,7 +411,7 @@ def test_a_job_is_saved_and_resumed(letters: LMPolicy, tmp_path: Path) -> None:
     for name in ("one", "three"):
         lines = (out / f"{name}.jsonl").read_text().splitlines()
         assert [json.loads(line)["index"] for line in lines] == [0, 1, 2]
-        assert [one.value.shape for one in read_log(out / f"{name}.jsonl").values()] == [(8,)] * 3
+        assert [one.score.shape for one in read_log(out / f"{name}.jsonl").values()] == [(8,)] * 3
     assert "| three | evolve | 8 |" in (out / "results.md").read_text()
     with Image.open(out / "solved.png") as picture:
         assert picture.width > 1000
@@ -422,8 +422,8 @@ def test_a_job_is_saved_and_resumed(letters: LMPolicy, tmp_path: Path) -> None:
     log.write_text(lines[0] + lines[1][:40])
     said: list[str] = []
     again = run_search(job_on_letters(), targets, out, say=said.append)
-    assert said == ["three: evolve on 2 instances, 8 answers each"]
-    assert [row.to_json() for row in again["three"].instances] == [row.to_json() for row in whole["three"].instances]
+    assert said == ["three: evolve on 2 tasks, 8 answers each"]
+    assert [row.to_json() for row in again["three"].searches] == [row.to_json() for row in whole["three"].searches]
     with pytest.raises(ValueError, match="holds a search with seed=0, not 1: give another --out"):
         run_search(job_on_letters(seed=1), targets, out)
 
@@ -488,7 +488,7 @@ def test_a_full_disk_is_said_in_one_line_and_the_same_command_continues(
     with monkeypatch.context() as patched:
         patched.setattr("matplotlib.figure.Figure.savefig", full)
         assert main(command) == 2
-    assert "No space left on device: make room; finished instances are kept" in capsys.readouterr().err
+    assert "No space left on device: make room; finished tasks are kept" in capsys.readouterr().err
     kept = (tmp_path / "out" / "tiny-maze.jsonl").read_bytes()
     assert main(command) == 0
     assert (tmp_path / "out" / "tiny-maze.jsonl").read_bytes() == kept
@@ -496,7 +496,7 @@ def test_a_full_disk_is_said_in_one_line_and_the_same_command_continues(
 
 def test_the_example_on_the_maze_compares_evolution_with_samples(tmp_path: Path) -> None:
     example = ROOT / "examples" / "evolve_maze.py"
-    done = run_python([str(example), "--instances", "2", "--answers", "12"], cwd=tmp_path)
+    done = run_python([str(example), "--mazes", "2", "--answers", "12"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "| tiny-maze, evolve | evolve | 12 |" in done.stdout
     assert "| tiny-maze, best-of-n | best-of-n | 12 |" in done.stdout
@@ -514,7 +514,7 @@ def test_an_environment_that_replies_is_not_searched(method: Any, letters: LMPol
 def test_an_index_outside_a_data_set_is_an_error() -> None:
     env = letters_env(1)
     env.rows = (env.task(0), env.task(1))  # type: ignore[attr-defined]  # as an environment with a data set has them
-    from vpo_agent.search.instances import task_of
+    from vpo_agent.search.tasks import task_of
 
-    with pytest.raises(ValueError, match="instance 2 is outside the split 'test', which has 0 to 1"):
+    with pytest.raises(ValueError, match="task 2 is outside the split 'test', which has 0 to 1"):
         task_of(env, 2)

@@ -1,4 +1,4 @@
-"""An instance during a search: its task, and the answers sampled so far."""
+"""A task during a search, with the answers sampled so far."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_agent.search.records import NOT_SAMPLED, InstanceSearch
-from vpo_agent.search.settings import Goal, Settings, weightings
+from vpo_agent.search.records import NOT_SAMPLED, TaskSearch
+from vpo_agent.search.settings import SearchMeasure, Settings, weightings
 from vpo_agent.search.variation import Answer
 from vpo_envs import Status, Task, UnknownFront
 from vpo_envs.core import AnyEnv, check_never_replies
@@ -17,18 +17,18 @@ from vpo_envs.text import format_answers
 
 
 class Archive:
-    """The answers of one instance that may become parents: one for each reward vector reached.
+    """The answers to a task that may become parents: one for each reward vector reached.
 
-    A parent is the best answer under weights drawn for each child. For the utility goal they are uniform on the
-    simplex. For the scalar goal they are the task's fixed weights half of the time, else uniform: the search climbs the
-    scalar reward and keeps stepping stones along the front. A newer answer replaces one with the same vector, which
-    lets the search drift across plateaus.
+    A parent is the best answer under weights drawn for each child. For the utility they are uniform on the simplex. For
+    the scalar reward they are the task's fixed weights half of the time, else uniform: the search climbs the scalar
+    reward and keeps stepping stones along the front. A newer answer replaces one with the same vector, which lets the
+    search drift across plateaus.
     """
 
-    def __init__(self, weights: NDArray[np.float64], active: NDArray[np.bool_], goal: Goal) -> None:
+    def __init__(self, weights: NDArray[np.float64], active: NDArray[np.bool_], measure: SearchMeasure) -> None:
         self._weights = weights
         self._active = active
-        self._goal = goal
+        self._measure = measure
         self._answers: dict[tuple[float, ...], Answer] = {}
 
     def __len__(self) -> int:
@@ -41,7 +41,7 @@ class Archive:
     def parent(self, rng: np.random.Generator) -> Answer:
         """Draw a parent."""
         weights = self._weights
-        if self._goal == "utility" or rng.random() < 0.5:
+        if self._measure == "utility" or rng.random() < 0.5:
             draws = rng.exponential(size=len(weights)) * self._active
             weights = draws / draws.sum()
         vectors = np.array(list(self._answers))
@@ -51,20 +51,20 @@ class Archive:
         return self._answers[tuple(chosen.tolist())]
 
 
-class Instance:
-    """One instance with a log of its answers, and the value of its exact front where that is known.
+class SearchedTask:
+    """A task with a log of its answers, and the score of its exact front if that is known.
 
     The log has room for the budget of answers, or for as many as end within that of sampled tokens.
     """
 
     def __init__(self, env: AnyEnv, index: int, settings: Settings) -> None:
         self.index = index
-        self.goal = goal = settings.goal
+        self.measure = measure = settings.measure
         self.task: Task = task_of(env, index)
         self.weights = env.fixed_weights(self.task)
         self.active = env.active(self.task)
-        self.weightings = weightings(goal, self.weights, self.active)
-        """The weightings over which answers are valued, (K, d)."""
+        self.weightings = weightings(measure, self.weights, self.active)
+        """The weightings under which answers are scored, (K, d)."""
         self.reached = np.zeros(len(self.weightings))
         """The best w·r so far for each weighting, (K,)."""
         try:
@@ -79,7 +79,7 @@ class Instance:
         """Tokens sampled."""
         self.best = -1.0
         self.best_answer = ""
-        self.archive = Archive(self.weights, self.active, goal)
+        self.archive = Archive(self.weights, self.active, measure)
 
     @property
     def sampled(self) -> int:
@@ -117,15 +117,15 @@ class Instance:
             if scalar > self.best:
                 self.best, self.best_answer = scalar, answer.text
 
-    def record(self) -> InstanceSearch:
+    def record(self) -> TaskSearch:
         """Return what was found; a budget of answers that is not used up is filled with ``NOT_SAMPLED``."""
         unused = 0 if self._token_budget is not None else self.room
         rewards = np.array([reward for reward, _, _ in self._log], dtype=np.float32)
         statuses = [status for _, status, _ in self._log]
         tokens = np.array([cost for _, _, cost in self._log], dtype=np.int64)
-        return InstanceSearch(
+        return TaskSearch(
             index=self.index,
-            goal=self.goal,
+            measure=self.measure,
             weights=self.weights,
             active=self.active,
             optimum=self.optimum,
@@ -142,26 +142,26 @@ def check_searchable(env: AnyEnv, name: str) -> None:
 
 
 def task_of(env: AnyEnv, index: int) -> Task:
-    """Return the instance ``index`` of the split; raise a ValueError if it is beyond the rows of a data set."""
+    """Return the task ``index`` of the split; raise a ValueError if it is beyond the rows of a data set."""
     rows = getattr(env, "rows", ())
     if rows and not 0 <= index < len(rows):
-        raise ValueError(f"instance {index} is outside the split {env.split!r}, which has 0 to {len(rows) - 1}")
+        raise ValueError(f"task {index} is outside the split {env.split!r}, which has 0 to {len(rows) - 1}")
     task: Task = env.task(index)
     return task
 
 
 def log_answers(
     env: AnyEnv,
-    instances: Sequence[Instance],
+    searched: Sequence[SearchedTask],
     rows: Sequence[int],
     answers: Sequence[Answer | None],
     costs: Sequence[int],
 ) -> None:
-    """Score answers one by one, so that an answer that repeats another earns the same, and log each with its instance.
+    """Score answers one by one, so that an answer that repeats another earns the same, and log each with its task.
 
-    ``rows`` are the numbers of their instances, ``costs`` their tokens.
+    ``rows`` are the numbers of their tasks, ``costs`` their tokens.
     """
     responses = [format_answers([None if answer is None else answer.text], 1) for answer in answers]
-    batch = env.score_batch([instances[row].task for row in rows], responses, num_answers=1)
+    batch = env.score_batch([searched[row].task for row in rows], responses, num_answers=1)
     for number, (row, answer, cost) in enumerate(zip(rows, answers, costs, strict=True)):
-        instances[row].add(answer, batch.rewards[number, 0], int(batch.status[number, 0]), cost)
+        searched[row].add(answer, batch.rewards[number, 0], int(batch.status[number, 0]), cost)
