@@ -25,7 +25,7 @@ from vpo_agent.pages import figure_style as style
 from vpo_agent.report.figures import default_pairs, draw_curves, draw_fronts
 from vpo_agent.report.learning_curves import draw_learning
 from vpo_agent.report.methods import Method, title
-from vpo_agent.search.records import TaskSearch, SearchResult
+from vpo_agent.search.records import SearchResult, TaskSearch
 from vpo_agent.search.runner import plot_solved
 from vpo_envs.registration import make_text_env
 
