@@ -280,7 +280,7 @@ def _cased(name: str, camel: bool) -> str:
 
 
 RULES = (
-    "Always begin with <think>. Then make your calls, one JSON object a line in <tool_call>.",
+    "Always begin with <think>. Then make your calls, one JSON object per line in <tool_call>.",
     "Each call costs the price of its tool. The calls of one attempt may cost at most {budget} credits in total: an "
     "attempt that costs more scores nothing, and so does one that calls a tool that is not listed.",
     "A sub-request is served by a call to a tool that does it, with exactly the right arguments, and scores the "
