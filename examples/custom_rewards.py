@@ -22,7 +22,7 @@ from vpo_envs import MazeCompactEnv, MazeEnv, Objective, register_env
 
 
 class FrugalMaze(MazeCompactEnv):
-    """The small maze, where the exit counts by itself and short routes are worth something too."""
+    """The small maze, where the exit counts by itself and short routes score something too."""
 
     objectives = (
         *MazeEnv.objectives[:3],  # completion, gold and diamond

@@ -128,9 +128,9 @@ def train(config: TrainConfig, folder: Path, method: str) -> None:
 
 
 def report(folder: Path, methods: list[str]) -> None:
-    """Print and save one table of what all methods made of the start, on the same held-out instances."""
+    """Print and save one table of what all methods made of the base, on the same held-out tasks."""
     from vpo_agent.measure.intervals import over_prompts
-    from vpo_agent.measure.measures import passes
+    from vpo_agent.measure.measures import WHOLE, name_at, passes
     from vpo_agent.measure.metrics import best_at_k_whole
     from vpo_agent.measure.pool import Pool
     from vpo_agent.measure.summary import summarise
@@ -144,18 +144,18 @@ def report(folder: Path, methods: list[str]) -> None:
             summary = summarise(pool)
             few, many = min(3, summary.k), summary.k
             measures = {
-                f"utility@{few}": summary.at_k("utility", few),
-                f"utility@{many}": summary.at_k("utility", many),
-                f"best@{few}": summary.at_k("best", few),
-                f"best@{many}": summary.at_k("best", many),
+                name_at("utility", few, WHOLE): summary.at_k("utility", few),
+                name_at("utility", many, WHOLE): summary.at_k("utility", many),
+                name_at("best", few, WHOLE): summary.at_k("best", few),
+                name_at("best", many, WHOLE): summary.at_k("best", many),
                 "diversity": summary.measures["diversity"].values,
                 **{name: summary.measures[name].values for name in ("answers unreadable", "tokens")},
             }
             passed, size = passes(pool, None), pool.rewards.shape[2]
             if passed is not None:
                 whole = passed.reshape(pool.rewards.shape[:3]).max(axis=2)
-                measures |= {f"pass@{k}": best_at_k_whole(passed, whole, k) for k in (1, few, many)}
-            columns.append(method if when == "after" else f"start, {counted(size, 'answer')} a response")
+                measures |= {name_at("pass", k, WHOLE): best_at_k_whole(passed, whole, k) for k in (1, few, many)}
+            columns.append(method if when == "after" else f"base, {counted(size, 'answer')} per response")
             values.append(measures)
     rows = []
     for name in values[0]:
@@ -164,7 +164,7 @@ def report(folder: Path, methods: list[str]) -> None:
     text = markdown_table(["measure", *columns], rows, "l" + "r" * len(columns))
     if front := summary.ceilings()["front_utility"]:
         text += f"\nUtility of the exact fronts: {number(front)}."
-    heading = f"{len(pool.indices)} held-out instances, 95 % intervals over instances"
+    heading = f"{len(pool.indices)} held-out tasks, 95 % intervals over tasks"
     (folder / "results.md").write_text(f"{heading}\n\n{text}\n", encoding="utf-8")
     print(f"\n== {heading}\n\n{text}\n\nsaved to {folder / 'results.md'}")
 

@@ -94,7 +94,7 @@ def evaluation_columns() -> dict[str, Column]:
 
 def without_k(name: str) -> str:
     """Return the name of a measure, its number of answers written as k."""
-    return re.sub(r"@\d+", "@k", name)
+    return re.sub(r"@\d+(?=_)", "@k", name)
 
 
 def _of(measure: Measure) -> str:

@@ -122,9 +122,9 @@ def test_a_job_leaves_a_run_folder_and_prints_its_table(
     for name in ("best@1", "utility@1", "expected utility", "hypervolume", "coverage", "diversity", "left", "right"):
         assert f"| {name} ↑ |" in text or f"| {name} ↓ |" in text
     rows = [line.split(" ↑ |")[0] for line in text.splitlines() if line.startswith("| ")][2:]
-    assert rows[:4] == ["| expected utility", f"| best@{config.eval_answers}", "| diversity", "| best@1"]
+    assert rows[:4] == ["| expected utility", f"| best@{config.eval_answers} drawn singly", "| diversity", "| best@1"]
     assert len(rows) == len(set(rows)) == sum(row["headline"] for row in results["measures"])
-    assert f"Best@{config.eval_answers}: the best scalar reward" in text
+    assert f"Best@{config.eval_answers} drawn singly: the best scalar reward" in text
 
 
 def test_prompts_that_the_model_cannot_read_are_said_with_the_way_out(

@@ -72,10 +72,11 @@ def test_a_model_is_warm_started_and_trained_with_both_methods_and_goes_on_after
     table = (tmp_path / "runs/pretrained/results.md").read_text()
     assert table in done.stdout
     head, _, *rows = [line.split(" | ") for line in table.splitlines() if line.startswith("|")]
-    starts = ["start, 3 answers a response", "vpo", "start, 1 answer a response", "grpo |"]
+    starts = ["base, 3 answers per response", "vpo", "base, 1 answer per response", "grpo |"]
     assert head == ["| measure", *starts]
-    names = ["utility@3", "utility@6", "best@3", "best@6", "diversity", "answers unreadable", "tokens"]
-    names += ["pass@1", "pass@3", "pass@6"]
+    names = [f"{kind}@{k} in whole responses" for kind in ("utility", "best") for k in (3, 6)]
+    names += ["diversity", "answers unreadable", "tokens"]
+    names += ["pass@1", "pass@3 in whole responses", "pass@6 in whole responses"]
     assert [row[0] for row in rows] == [f"| {name}" for name in names]
     for row in rows:
         for cell in row[1:]:

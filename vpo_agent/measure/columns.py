@@ -55,7 +55,7 @@ TRAIN_COLUMNS = {
         f"clipped surrogate plus `kl_coef` · `kl`, a mean {OPTIMIZED}; 0 where no group had a signal", "", "any"
     ),
     "kl": Column(
-        f"divergence of the policy from the initial model (k3 estimate), a mean {OPTIMIZED}; null without a KL penalty",
+        f"divergence of the policy from the base (k3 estimate), a mean {OPTIMIZED}; null without a KL penalty",
         "nats per token",
         "from 0",
     ),
@@ -99,7 +99,7 @@ WARM_START_COLUMNS = {
     "step": Column("optimizer steps taken", "steps", "1 to `steps`"),
     "loss": Column("mean loss of the steps since the last row", "nats per token", "from 0"),
     "readable (m=M)": Column("share of answers that can be read, of responses with M answers", "", "0 to 1"),
-    "worth zero (m=M)": Column("share of answers that can be read and earn nothing", "", "0 to 1"),
+    "zero reward (m=M)": Column("share of answers that can be read and earn nothing", "", "0 to 1"),
     "expected utility (m=M)": Column("utility of the answers of one response", "reward", "0 to 1"),
     "pool utility (m=M)": Column("utility of all answers to a prompt", "reward", "0 to 1"),
     "front (m=M)": Column("utility of the exact front, if it is known", "reward", "0 to 1"),

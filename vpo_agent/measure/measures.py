@@ -25,6 +25,8 @@ integral, sets of up to 10 vectors in 2 to 5 objectives, the corners of the simp
 (root mean square 8e-5 in 5 objectives, less in fewer), below the last digit that tables show. With a quarter as many
 weight vectors three corners are off by 7e-4."""
 SHOWN_K = (1, 3, 10, 30, 100)
+SINGLY, WHOLE = "drawn singly", "in whole responses"
+"""How the k answers of best@k and utility@k are drawn from a pool."""
 MEAN_REWARD = "mean reward"
 """What a row of an objective means."""
 SOLVED_WITHIN = 0.02
@@ -69,6 +71,11 @@ class Ranked(NamedTuple):
     """Of the exact front as a whole, (N,)."""
 
 
+def name_at(kind: str, k: int | str, drawn: str = SINGLY) -> str:
+    """Return the name of best@k or utility@k, such as ``"utility@3 in whole responses"``; ``"utility@1"`` for k = 1."""
+    return f"{kind}@{k}" if k == 1 else f"{kind}@{k} {drawn}"
+
+
 def measures(
     pool: Pool,
     k: int | None = None,
@@ -85,8 +92,8 @@ def measures(
         k: The largest k of best@k, utility@k and pass@k; all answers of the pool by default.
         threshold: The scalar reward that passes. If it is ``None`` and exact fronts are known, an answer passes within
             0.02 of the prompt's optimum.
-        together: Measures "by rollouts" are at multiples of this number of answers, itself a multiple of m; m by
-            default. Pools whose rollouts hold different numbers of answers compare at a common one.
+        together: Measures of whole responses are at multiples of this number of answers, itself a multiple of m; m by
+            default. Pools whose responses hold different numbers of answers compare at a common one.
         budgets: Numbers of generated tokens per prompt at which to state the utility.
         ranked: What :func:`rank` returns for the pool, if it is known already.
 
@@ -123,7 +130,7 @@ def _pool_unit(pool: Pool) -> str:
 
 
 def _by_answers(pool: Pool, ranked: Ranked, shown: Sequence[int], together: int) -> Iterator[Measure]:
-    """Yield best@k and utility@k at the numbers ``shown``, and by whole rollouts at multiples of ``together``."""
+    """Yield best@k and utility@k at the numbers ``shown``, and of whole responses at multiples of ``together``."""
     scalar, m, most = pool.scalar(), pool.rewards.shape[2], shown[-1]
     multiples = {together, most // together * together, *(k for k in shown if k % together == 0)}
     whole = sorted(k for k in multiples if 0 < k <= most) if together > 1 else []
@@ -132,15 +139,15 @@ def _by_answers(pool: Pool, ranked: Ranked, shown: Sequence[int], together: int)
         ("utility", "expected best w·r, for weights w unknown and uniform", ranked.answers, ranked.rollouts),
     ):
         for k in shown:
-            yield Measure(f"{kind}@{k}", counted(k, "answer"), "higher", meaning, best_at_k(answers, k))
+            yield Measure(name_at(kind, k), counted(k, "answer"), "higher", meaning, best_at_k(answers, k))
         for k in whole:
-            name, unit = f"{kind}@{k} by rollouts", f"{counted(k // m, 'rollout')} of {m}"
-            same = "the same if rollouts are drawn whole"
-            yield Measure(name, unit, "higher", same, best_at_k(rollouts, k // m), headline=False)
+            name, unit = name_at(kind, k, WHOLE), f"{counted(k // m, 'rollout')} of {m}"
+            values = best_at_k(rollouts, k // m)
+            yield Measure(name, unit, "higher", f"{meaning}, {WHOLE}", values, headline=False)
 
 
 def _by_tokens(pool: Pool, ranked: Ranked, budgets: Sequence[int]) -> Iterator[Measure]:
-    meaning = "utility@k of as many whole rollouts as generate these tokens"
+    meaning = "utility of as many whole responses as generate these tokens"
     for budget in budgets:
         name, values = f"utility at {budget} tokens", at_tokens(pool, ranked, budget)
         yield Measure(name, f"{budget} tokens", "higher", meaning, values, headline=False)

@@ -46,7 +46,7 @@ def best_at_k(scores: ArrayLike, k: int) -> Floats:
 
 
 def best_at_k_whole(answers: ArrayLike, rollouts: ArrayLike, k: int) -> Floats:
-    """Return best@k with rollouts of m answers drawn whole where m divides ``k``, else with answers drawn singly.
+    """Return best@k in whole responses of m answers if m divides ``k``, else with answers drawn singly.
 
     Args:
         answers: Scores of all answers, (..., R·m).

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vpo_agent.measure.measures import SOLVED_WITHIN, Measure, Ranked, check_k, measures, passes, rank
+from vpo_agent.measure.measures import SOLVED_WITHIN, WHOLE, Measure, Ranked, check_k, measures, name_at, passes, rank
 from vpo_agent.measure.metrics import best_at_k, best_at_k_whole
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_envs.pareto import BestSets, best_sets
@@ -37,8 +37,9 @@ class Summary:
     measures: dict[str, Measure]
     """By name, in the order of tables."""
     curves: dict[str, Curve]
-    """By name: ``"utility@k"`` and ``"best@k"`` over answers; the same followed by ``" by rollouts"`` over whole
-    rollouts, if m > 1; ``"pass@k"`` if something passes; :data:`BY_TOKENS` over whole rollouts, if tokens are known."""
+    """By name: utility@k and best@k, drawn singly and, if m > 1, in whole responses, see
+    :func:`~vpo_agent.measure.measures.name_at`; ``"pass@k"`` if something passes; :data:`BY_TOKENS` in whole responses
+    if tokens are known."""
     optimum: Floats | None
     """The best scalar reward on the exact front, (N,)."""
     front_utility: Floats | None
@@ -49,7 +50,7 @@ class Summary:
     """The expected utilities from which utility@k follows."""
 
     def at_k(self, kind: Literal["utility", "best"], k: int) -> Floats:
-        """Return utility@k or best@k with rollouts drawn whole where m divides ``k``, else answers singly, (N,)."""
+        """Return utility@k or best@k in whole responses if m divides ``k``, else with answers drawn singly, (N,)."""
         if kind == "utility":
             return best_at_k_whole(self.ranked.answers, self.ranked.rollouts, k)
         scalar = self.pool.scalar()
@@ -74,13 +75,16 @@ def summarise(
     scalar, ranked = pool.scalar(), rank(pool)
     n, _, m = scalar.shape
     passed, optimum = passes(pool, threshold), pool.optimum()
-    curves = {"utility@k": _curve(ranked.answers, k), "best@k": _curve(scalar.reshape(n, -1), k)}
+    curves = {
+        name_at("utility", "k"): _curve(ranked.answers, k),
+        name_at("best", "k"): _curve(scalar.reshape(n, -1), k),
+    }
     if passed is not None:
         curves["pass@k"] = _curve(passed, k)
     rollouts = max(1, k // m)
     if m > 1:
-        curves["utility@k by rollouts"] = _curve(ranked.rollouts, rollouts, m)
-        curves["best@k by rollouts"] = _curve(scalar.max(axis=2), rollouts, m)
+        curves[name_at("utility", "k", WHOLE)] = _curve(ranked.rollouts, rollouts, m)
+        curves[name_at("best", "k", WHOLE)] = _curve(scalar.max(axis=2), rollouts, m)
     if pool.tokens is not None:
         curves[BY_TOKENS] = _curve(ranked.rollouts, rollouts, float(pool.tokens.mean()))
     measured = measures(pool, k, threshold, together=together, budgets=budgets, ranked=ranked)

@@ -11,23 +11,23 @@ from vpo_agent.report.tables import best_on_fronts, interval, named, number
 from vpo_envs.common.wording import counted
 
 HOW_TO_READ = (
-    "The unit is what one value describes. A measure per rollout depends on how many answers a rollout holds: compare "
+    "The unit is what one value describes. A measure per rollout depends on how many answers a rollout holds. Compare "
     "methods that write different numbers of answers by measures of the pool, or by best@k and utility@k.",
     "utility@k is the expected best w·r of k answers, for weights w that are uniform on the simplex and unknown when "
-    "the answers are drawn; best@k takes the fixed weights. By rollouts: rollouts are drawn whole, so that one rollout "
-    "of three answers stands against three answers of a method that writes one.",
-    "A row at a number of tokens gives each method as many whole rollouts as generate that many tokens per prompt on "
-    "average. The numbers run from the longest rollout of any method to the smallest pool.",
-    "There is one interval: tasks are resampled (bootstrap), each with the answers of both methods to it, and where a "
-    "method has several training seeds, the spread of their means is added (Student's t, for a difference Welch's). "
-    "With one seed it speaks of that trained model alone.",
+    "the answers are drawn. best@k takes the fixed weights. In whole responses, one response of three answers is "
+    "compared with three responses of a method that writes one answer.",
+    "A row at a number of tokens gives each method as many whole responses as generate that many tokens per prompt on "
+    "average. The numbers run from the longest response of any method to the smallest pool.",
+    "Every interval resamples tasks (bootstrap), each with the answers of both methods to it. If a method has several "
+    "training seeds, the spread of their means is added (Student's t, for a difference Welch's). The interval of a "
+    "method with one seed holds for that trained model alone.",
 )
 FIGURES = {
     "curves": (
         "Search curves",
         "utility@k: expected best w·r of k answers drawn from the pool, for an unknown weighting w. best@k: expected "
-        "best scalar reward. pass@k: chance that one of k passes. Against tokens, rollouts are drawn whole. "
-        "Bands are 95 % intervals; thin lines are single training seeds.",
+        "best scalar reward. pass@k: chance that one of k answers passes. Answers are drawn singly; against tokens, in "
+        "whole responses. Bands are 95 % intervals; thin lines are single training seeds.",
     ),
     "learning": (
         "Learning curves",

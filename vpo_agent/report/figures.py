@@ -15,6 +15,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator
 
 from vpo_agent.measure.intervals import SAID
+from vpo_agent.measure.measures import SINGLY, WHOLE, name_at
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.measure.summary import BY_TOKENS
 from vpo_agent.pages import figure_style as style
@@ -25,8 +26,8 @@ from vpo_envs.pareto import non_dominated
 Pair = tuple[int, int]
 """Two objectives by their places."""
 PANELS = {
-    "utility@k": "utility@k ↑ (weighting unknown, 0 to 1)",
-    "best@k": "best@k ↑ (scalar reward, 0 to 1)",
+    name_at("utility", "k"): "utility@k ↑ (weighting unknown, 0 to 1)",
+    name_at("best", "k"): "best@k ↑ (scalar reward, 0 to 1)",
     "pass@k": "pass@k ↑ (share of prompts)",
     BY_TOKENS: "utility ↑ (weighting unknown, 0 to 1)",
 }
@@ -38,9 +39,9 @@ BINS = 20
 
 
 def draw_curves(methods: Sequence[Method], path: Path) -> Path:
-    """Draw utility@k and best@k and, where they are known, pass@k and the utility by generated tokens.
+    """Draw utility@k and best@k and, if they are known, pass@k and the utility by generated tokens.
 
-    A single method also gets its curves with rollouts drawn whole, in place of the one by tokens.
+    Answers are drawn singly. A single method also gets its curves in whole responses, in place of the one by tokens.
     """
     known = common_names(methods, "curves")
     panels = [name for name in PANELS if name in known and (len(methods) > 1 or name != BY_TOKENS)]
@@ -52,15 +53,16 @@ def draw_curves(methods: Sequence[Method], path: Path) -> Path:
     for number, name in enumerate(panels, start=1):
         axes = figure.add_subplot(rows, columns, number)
         by_tokens = name == BY_TOKENS
-        x = "generated tokens to a prompt, whole rollouts" if by_tokens else "k, answers to a prompt"
+        x = "generated tokens per prompt, in whole responses" if by_tokens else f"k, answers per prompt, {SINGLY}"
         style.dress(axes, "", x=x, y=PANELS[name])
         for method, look in zip(methods, looks_of(methods), strict=True):
-            label = method.label if len(methods) > 1 else "single answers as the unit"
+            label = method.label if len(methods) > 1 else SINGLY
             legend.setdefault(label, _curve(axes, method, name, look))
-        if len(methods) == 1 and f"{name} by rollouts" in known:
-            whole = looks_of(methods)[0]._replace(marker="D", line="--")
-            legend["whole rollouts as the unit"] = _curve(axes, methods[0], f"{name} by rollouts", whole)
-        ceiling = {"best@k": first.optimum, "pass@k": None}.get(name, first.front_utility)
+        whole = name.replace(SINGLY, WHOLE)
+        if len(methods) == 1 and whole != name and whole in known:
+            look = looks_of(methods)[0]._replace(marker="D", line="--")
+            legend[WHOLE] = _curve(axes, methods[0], whole, look)
+        ceiling = {name_at("best", "k"): first.optimum, "pass@k": None}.get(name, first.front_utility)
         if ceiling is not None:
             line = axes.axhline(float(ceiling.mean()), color=style.INK, lw=1.3, ls=(0, (5, 3)))
             legend["best on the exact fronts"] = line

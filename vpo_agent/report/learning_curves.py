@@ -14,23 +14,20 @@ from matplotlib.artist import Artist
 from matplotlib.patches import Patch
 from scipy.ndimage import gaussian_filter1d
 
+from vpo_agent.measure.measures import name_at
 from vpo_agent.measure.pool import Floats
 from vpo_agent.pages import figure_style as style
 from vpo_agent.report.methods import Method, looks_of
 from vpo_agent.report.methods import title as method_title
 
 FEWEST_TO_SMOOTH = 8
+SHOWN_AT = (("utility", 1), ("utility", 3), ("utility", 30), ("best", 1), ("best", 10), ("best", 30))
 PANELS = (
     ("Set score ↑, training prompts", "train", "set_score"),
     ("Diversity ↑, training prompts", "train", "diversity"),
     ("Diversity ↑, validation prompts", "eval", "diversity"),
-    ("Utility of a rollout ↑, validation", "eval", "expected_utility"),
-    ("utility@1 ↑, validation prompts", "eval", "utility@1"),
-    ("utility@3 ↑, validation prompts", "eval", "utility@3"),
-    ("utility@30 ↑, validation prompts", "eval", "utility@30"),
-    ("best@1 ↑, validation prompts", "eval", "best@1"),
-    ("best@10 ↑, validation prompts", "eval", "best@10"),
-    ("best@30 ↑, validation prompts", "eval", "best@30"),
+    ("Utility of a response ↑, validation", "eval", "expected_utility"),
+    *((f"{name} ↑, validation", "eval", name.replace(" ", "_")) for name in (name_at(kind, k) for kind, k in SHOWN_AT)),
 )
 """Title, kind of row, key. Each method has a set score of its own, so the first is drawn for one method alone."""
 

@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.artist import Artist
 from matplotlib.lines import Line2D
 
+from vpo_agent.measure.measures import name_at
 from vpo_agent.pages import figure_style as style
 from vpo_agent.pages.figure_style import looks
 from vpo_agent.pages.page import Page, Table, markdown_table
@@ -25,7 +26,7 @@ def write_study(tasks: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
     """
     many = min(tables["k"] for tables in tasks.values())
     few = min(FEW, many)
-    names = list(dict.fromkeys([f"utility@{few}", f"utility@{many}", f"best@{few}", f"best@{many}"]))
+    names = list(dict.fromkeys(name_at(kind, k) for kind in ("utility", "best") for k in (few, many)))
     page = Page("The arms on every task")
     verdicts = [f"{task}: {' '.join(tables['verdict'])}" for task, tables in tasks.items()]
     page.listing(verdicts)

@@ -9,7 +9,6 @@ from vpo_agent.measure.intervals import over_prompts
 from vpo_agent.measure.measures import Measure
 from vpo_agent.measure.summary import Summary
 from vpo_agent.pages.page import markdown_table
-from vpo_envs.common.wording import counted
 
 ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
 
@@ -68,7 +67,7 @@ def change_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return (
         "Start with the first three rows. Expected utility: what the answers of one response score together when "
         "the weighting of the objectives is unknown. "
-        f"{best.capitalize()}: the best scalar reward among {counted(int(best.removeprefix('best@')), 'answer')}. "
+        f"{best.capitalize()}: the best scalar reward among that many answers. "
         "Diversity: how far apart their reward vectors are."
         f"\n\n{table}"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vpo_agent.measure.intervals import Band
+from vpo_agent.measure.measures import WHOLE, name_at
 from vpo_agent.pages.figure_style import names_base
 from vpo_agent.report.methods import Method, common_names
 from vpo_agent.report.tables import number
@@ -19,9 +20,9 @@ def headlines(methods: Sequence[Method]) -> list[str]:
     names, k = common_names(methods), methods[0].summaries[0].k
     chosen: list[str] = []
     for choices in (
-        [f"utility@{FEW} by rollouts", f"utility@{min(FEW, k)}"],
-        [f"utility@{k}"],
-        [f"pass@{k}", f"best@{k}"],
+        [name_at("utility", FEW, WHOLE), name_at("utility", min(FEW, k))],
+        [name_at("utility", k)],
+        [f"pass@{k}", name_at("best", k)],
     ):
         chosen += [name for name in choices if name in names][:1]
     return list(dict.fromkeys(chosen))
@@ -75,7 +76,7 @@ def _duel(name: str, methods: Sequence[Method], baseline: Method) -> str:
     heading, difference = _heading(name), _with_interval(band)
     if band.low > 0:
         return f"{heading}, {higher.label} leads {lower.label} by {difference}: {means}."
-    return f"{heading}, {higher.label} and {lower.label} differ by {difference}, which may be chance: {means}."
+    return f"{heading}, {higher.label} and {lower.label} do not differ significantly, by {difference}: {means}."
 
 
 def _against_base(name: str, trained: Sequence[Method], bases: Sequence[Method]) -> str:
@@ -99,9 +100,11 @@ def _answers_per_rollout(method: Method) -> int:
 
 
 def _heading(name: str) -> str:
-    kind, k = name.removesuffix(" by rollouts").split("@")
+    kind, _, rest = name.partition("@")
+    k, _, drawn = rest.partition(" ")
+    answers = " ".join([counted(int(k), "answer"), drawn]).strip()
     meaning = {"utility": "weights unknown", "best": "weights fixed", "pass": "one of which must pass"}
-    return f"With {counted(int(k), 'answer')}, {meaning[kind]} ({kind}@{k})"
+    return f"With {answers}, {meaning[kind]} ({kind}@{k})"
 
 
 def _with_interval(band: Band) -> str:

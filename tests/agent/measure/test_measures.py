@@ -13,11 +13,11 @@ from pools import D, M, N, R, random_pool
 from scipy.spatial import ConvexHull, HalfspaceIntersection
 
 from vpo_agent.estimators.weights import draw_weights
-from vpo_agent.measure.measures import REPORT_WEIGHTS, at_tokens, measures, rank
+from vpo_agent.measure.measures import REPORT_WEIGHTS, at_tokens, measures, name_at, rank
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_envs import Status
 
-BY_ROLLOUTS = ("best@2 by rollouts", "best@8 by rollouts")
+WHOLE_RESPONSES = ("best@2 in whole responses", "best@8 in whole responses")
 
 
 def one_prompt(vectors: Floats) -> Pool:
@@ -45,8 +45,9 @@ def test_best_at_k_is_the_mean_over_all_subsets() -> None:
         scores = [float(answer @ pool.scalar_weights[prompt]) for answer in pool.rewards[prompt].reshape(-1, D)]
         for k in (1, 3):
             subsets = [max(subset) for subset in itertools.combinations(scores, k)]
-            assert found[f"best@{k}"][prompt] == pytest.approx(sum(subsets) / len(subsets), rel=1e-6)
-    assert [name for name in found if name.startswith("best@")] == ["best@1", "best@3", "best@8", *BY_ROLLOUTS]
+            assert found[name_at("best", k)][prompt] == pytest.approx(sum(subsets) / len(subsets), rel=1e-6)
+    singly = ("best@1", "best@3 drawn singly", "best@8 drawn singly")
+    assert [name for name in found if name.startswith("best@")] == [*singly, *WHOLE_RESPONSES]
 
 
 def test_utility_at_k_is_the_mean_over_all_subsets_and_weightings() -> None:
@@ -60,12 +61,12 @@ def test_utility_at_k_is_the_mean_over_all_subsets_and_weightings() -> None:
             subsets = [
                 np.max(chosen, axis=0).mean() for chosen in itertools.combinations(utility.reshape(R * M, -1), k)
             ]
-            assert found[f"utility@{k}"][prompt] == pytest.approx(np.mean(subsets), rel=1e-6)
+            assert found[name_at("utility", k)][prompt] == pytest.approx(np.mean(subsets), rel=1e-6)
         for count in (1, 4):
             pairs = [np.max(chosen, axis=(0, 1)).mean() for chosen in itertools.combinations(utility, count)]
-            assert found[f"utility@{count * M} by rollouts"][prompt] == pytest.approx(np.mean(pairs), rel=1e-6)
-    np.testing.assert_allclose(found["utility@2 by rollouts"], found["expected utility"])
-    np.testing.assert_allclose(found["utility@8"], found["pool utility"])
+            assert found[f"utility@{count * M} in whole responses"][prompt] == pytest.approx(np.mean(pairs), rel=1e-6)
+    np.testing.assert_allclose(found["utility@2 in whole responses"], found["expected utility"])
+    np.testing.assert_allclose(found["utility@8 drawn singly"], found["pool utility"])
 
 
 @pytest.mark.parametrize(("d", "n"), [(2, 6), (3, 6), (4, 5), (5, 4)])
@@ -78,7 +79,7 @@ def test_utility_at_k_agrees_with_exact_arithmetic(d: int, n: int) -> None:
         for k in (1, 3, n):
             subsets = itertools.combinations(vectors, k)
             exact = np.mean([rational_expected_utility(np.unique(chosen, axis=0)) for chosen in subsets])
-            assert found[f"utility@{k}"][0] == pytest.approx(exact, abs=4e-4)
+            assert found[name_at("utility", k)][0] == pytest.approx(exact, abs=4e-4)
 
 
 def test_rollouts_of_other_sizes_are_measured_at_a_common_number_of_answers() -> None:
@@ -86,13 +87,13 @@ def test_rollouts_of_other_sizes_are_measured_at_a_common_number_of_answers() ->
     names = []
     for pool in (single, sets):
         found = {one.name: one for one in measures(pool, together=3)}
-        names.append([name for name in found if "by rollouts" in name])
-        assert found["utility@3 by rollouts"].unit == ("3 rollouts of 1" if pool is single else "1 rollout of 3")
-    assert names[0] == names[1] == [f"{kind}@{k} by rollouts" for kind in ("best", "utility") for k in (3, 12)]
+        names.append([name for name in found if "in whole responses" in name])
+        assert found["utility@3 in whole responses"].unit == ("3 rollouts of 1" if pool is single else "1 rollout of 3")
+    assert names[0] == names[1] == [f"{kind}@{k} in whole responses" for kind in ("best", "utility") for k in (3, 12)]
     values = values_of(single)
-    assert not [name for name in values if "by rollouts" in name], "a rollout of one answer is that answer"
+    assert not [name for name in values if "in whole responses" in name], "a rollout of one answer is that answer"
     alone = {one.name: one.values for one in measures(single, together=3)}
-    np.testing.assert_allclose(alone["utility@3 by rollouts"], values["utility@3"])
+    np.testing.assert_allclose(alone["utility@3 in whole responses"], values["utility@3 drawn singly"])
 
 
 def test_a_budget_of_tokens_buys_whole_rollouts() -> None:
@@ -101,7 +102,7 @@ def test_a_budget_of_tokens_buys_whole_rollouts() -> None:
     known = replace(pool, tokens=tokens)
     ranked = rank(known)
     each = tokens.mean()
-    by_count = [ranked.rollouts.mean(axis=1), values_of(pool)["utility@8 by rollouts"]]
+    by_count = [ranked.rollouts.mean(axis=1), values_of(pool)["utility@8 in whole responses"]]
     np.testing.assert_allclose(at_tokens(known, ranked, each), by_count[0])
     np.testing.assert_allclose(at_tokens(known, ranked, R * each), by_count[1])
     one, two = at_tokens(known, ranked, each), at_tokens(known, ranked, 2 * each)
@@ -228,7 +229,7 @@ def test_the_mean_over_prompts_is_exact_to_a_tenth_of_the_last_digit_that_tables
         found = values_of(one_prompt(vectors))
         per_rollout = np.mean([volume_expected_utility(one) for one in vectors])
         whole = volume_expected_utility(vectors.reshape(-1, d))
-        errors.append([found["utility@30"][0] - whole, found["expected utility"][0] - per_rollout])
+        errors.append([found["utility@30 drawn singly"][0] - whole, found["expected utility"][0] - per_rollout])
     assert np.abs(np.mean(errors, axis=0)).max() < 1e-4
 
 
@@ -238,13 +239,14 @@ def test_every_measure_says_what_one_value_is_of() -> None:
     assert units["pool utility"] == units["hypervolume"] == units["diversity"] == "pool of 15 answers"
     assert units["best@1"] == "1 answer"
     assert units["pass@10"] == "10 answers"
-    assert units["best@15 by rollouts"] == "5 rollouts of 3"
+    assert units["best@15 in whole responses"] == "5 rollouts of 3"
     assert units["gold"] == units["answers repeated"] == "answer"
 
 
 def test_the_headline_covers_search_utility_the_front_and_each_objective() -> None:
     headline = [one.name for one in measures(random_pool()) if one.headline]
-    wanted = ["best@1", "best@8", "expected utility", "hypervolume", "coverage", "diversity", "gold", "silver"]
+    searches = ["best@1", "best@8 drawn singly", "expected utility"]
+    wanted = [*searches, "hypervolume", "coverage", "diversity", "gold", "silver"]
     assert [name for name in wanted if name not in headline] == []
 
 

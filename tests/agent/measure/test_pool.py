@@ -159,7 +159,7 @@ def test_merged_pools_answer_in_equal_shares() -> None:
                 np.max([one[list(chosen)].max(axis=0) for one in scores], axis=0).mean()
                 for chosen in combinations(range(R), count)
             ]
-            assert values[f"utility@{3 * count} by rollouts"][prompt] == pytest.approx(np.mean(drawn), rel=1e-6)
+            assert values[f"utility@{3 * count} in whole responses"][prompt] == pytest.approx(np.mean(drawn), rel=1e-6)
 
 
 def rank_weights(d: int) -> np.ndarray:

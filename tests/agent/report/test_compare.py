@@ -265,10 +265,10 @@ def test_methods_are_compared_at_equal_answers_and_at_equal_tokens(tmp_path: Pat
     utility = {method: {one.name: one.values.mean() for one in measures(pool)} for method, pool in pools.items()}
     # One rollout of three answers against three answers, then everything that was sampled.
     for k in (3, 12):
-        name = f"utility@{k} by rollouts"
+        name = f"utility@{k} in whole responses"
         assert rows[name, "vpo"]["mean"] == pytest.approx(utility["vpo"][name])
-        assert rows[name, "grpo"]["mean"] == pytest.approx(utility["grpo"][f"utility@{k}"])
-    assert rows["utility@3 by rollouts", "vpo"]["unit"] == "1 rollout of 3 or 3 rollouts of 1"
+        assert rows[name, "grpo"]["mean"] == pytest.approx(utility["grpo"][f"utility@{k} drawn singly"])
+    assert rows["utility@3 in whole responses", "vpo"]["unit"] == "1 rollout of 3 or 3 rollouts of 1"
     # From one rollout of vpo, 30 tokens, to all four of them, which are fewer than the twelve of grpo.
     assert [row["measure"] for row in tables["measures"] if "tokens" in row["unit"]][::2] == [
         f"utility at {budget} tokens" for budget in (30, 60, 120)
@@ -278,7 +278,7 @@ def test_methods_are_compared_at_equal_answers_and_at_equal_tokens(tmp_path: Pat
     half = [best_at_k(ranked.rollouts, count).mean() for count in (2, 3)]
     assert rows["utility at 30 tokens", "grpo"]["mean"] == pytest.approx(np.mean(half))
     assert rows["utility at 120 tokens", "grpo"]["mean"] == pytest.approx(best_at_k(ranked.rollouts, 10).mean())
-    assert {row["measure"] for row in tables["differences"]} >= {"utility at 30 tokens", "utility@3 by rollouts"}
+    assert {row["measure"] for row in tables["differences"]} >= {"utility at 30 tokens", "utility@3 in whole responses"}
     assert "tokens of some pools are unknown" not in " ".join(tables["notes"])
 
 
@@ -305,7 +305,7 @@ def test_rollouts_are_not_cut_where_the_sizes_of_sets_do_not_divide(tmp_path: Pa
     fives.save(tmp_path / "fives.npz")
     tables = compare_runs([tmp_path / "threes.npz", tmp_path / "fives.npz"], out=tmp_path / "report")
     assert tables["k"] == 9, "of twelve and ten answers, three rollouts of three and two of five"
-    assert {len(curves["best@k"]["mean"]) for curves in tables["curves"].values()} == {9}
+    assert {len(curves["best@k drawn singly"]["mean"]) for curves in tables["curves"].values()} == {9}
 
 
 def other(**changes: Any) -> Any:

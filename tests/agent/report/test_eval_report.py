@@ -35,7 +35,7 @@ def test_whole_rollouts_are_drawn_as_a_unit() -> None:
     scalar = np.einsum("nrmd,nd->nrm", pool.rewards * pool.active[:, None, None], pool.scalar_weights)
     for prompt in range(N):
         pairs = [max(scalar[prompt, list(two)].ravel()) for two in itertools.combinations(range(R), 2)]
-        ks, values = summary.curves["best@k by rollouts"]
+        ks, values = summary.curves["best@k in whole responses"]
         assert values[prompt, ks.tolist().index(2 * M)] == pytest.approx(sum(pairs) / len(pairs), rel=1e-6)
 
 
@@ -108,14 +108,17 @@ def test_a_saved_pool_becomes_a_folder(
     ]
     assert all(file.read_bytes().startswith(PNG) for file in out.glob("*.png"))
     found = json.loads((out / "eval.json").read_text(encoding="utf-8"))
-    assert (found["k"], found["prompts"], found["curves"]["best@k"]["k"][-1]) == (6, 5, 6)
+    assert (found["k"], found["prompts"], found["curves"]["best@k drawn singly"]["k"][-1]) == (6, 5, 6)
     rows = {row["measure"]: row for row in found["measures"]}
-    assert rows["best@6"]["low"] <= rows["best@6"]["mean"] <= rows["best@6"]["high"]
-    assert rows["best@1"]["mean"] < rows["best@6"]["mean"] <= found["optimum"]
-    assert f"| best@6 ↑ | 6 answers | {rows['best@6']['mean']:.3f} |" in (out / "eval.md").read_text(encoding="utf-8")
+    best = rows["best@6 drawn singly"]
+    assert best["low"] <= best["mean"] <= best["high"]
+    assert rows["best@1"]["mean"] < best["mean"] <= found["optimum"]
+    assert f"| best@6 drawn singly ↑ | 6 answers | {best['mean']:.3f} |" in (out / "eval.md").read_text(
+        encoding="utf-8"
+    )
     # The verdict comes first, then a few measures.
     three, front = (
-        f"{value:.3f}".lstrip("0") for value in (rows["utility@3 by rollouts"]["mean"], found["front_utility"])
+        f"{value:.3f}".lstrip("0") for value in (rows["utility@3 in whole responses"]["mean"], found["front_utility"])
     )
     assert re.match(rf"With 3 answers.*: {three} \[.*\] of the {front} that the exact front allows\.\n", printed)
     assert 2 * printed.count("\n| ") < (out / "eval.md").read_text(encoding="utf-8").count("\n| ")
@@ -160,7 +163,7 @@ def test_a_pool_that_does_not_state_its_tokens_says_so(tmp_path: Path) -> None:
     assert "| tokens | rollout of 3 answers | 7.000 |" in text
     curves = json.loads((tmp_path / "out" / "eval.json").read_text(encoding="utf-8"))["curves"]
     assert curves["utility by generated tokens"]["k"] == [7, 14, 21, 28]
-    assert curves["utility by generated tokens"]["mean"] == curves["utility@k by rollouts"]["mean"]
+    assert curves["utility by generated tokens"]["mean"] == curves["utility@k in whole responses"]["mean"]
 
 
 def test_a_folder_is_replaced_by_the_next_evaluation_of_its_own_pool(tmp_path: Path) -> None:
@@ -189,7 +192,7 @@ def test_torch_is_not_needed(tmp_path: Path) -> None:
         ({}, ["--k", "13"], "k=13 needs as many answers to each prompt, but the pool holds 12"),
         ({}, ["--k", "0"], "--k must be at least 1, got 0"),
         ({}, ["--temperature", "0.5"], "--temperature cannot change"),
-        ({}, ["--checkpoint", "3"], "which is a saved pool: leave it out"),
+        ({}, ["--checkpoint", "3"], "which is a sample file: leave it out"),
         ({}, ["--threshold", "nan"], "the threshold of pass@k must be a finite number, got nan"),
         ({"env": "vpo/EUREQA-v0", "env_kwargs": {}}, [], "it is from another environment, or from another version"),
         ({"num_answers": 2}, [], "says that a rollout in vpo/Maze-v0 holds 2 answers"),

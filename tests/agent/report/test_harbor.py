@@ -63,7 +63,7 @@ def test_trials_are_measured_as_sets_and_what_is_missing_is_said(
     assert found["trials"] == ["2", "2.000"]
     assert found["front"] == ["2", "1.500"]
     assert found["coverage"] == ["2", "1.000"]
-    assert f"(best three trials / best one): {(0.75 + 1) / (0.5 + 1):.2f}" in printed
+    assert f"(best three trials / best trial): {(0.75 + 1) / (0.5 + 1):.2f}" in printed
 
 
 def test_agents_are_apart_and_covered_against_the_front_of_all(

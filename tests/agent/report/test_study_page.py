@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from vpo_agent.measure.measures import name_at
 from vpo_agent.report.study import study_table, write_study
 
 
 def tables(k: int = 12, **means: float) -> dict[str, Any]:
     """What a comparison of arms returns, as far as a study reads it."""
-    names = [f"{kind}@{one}" for kind in ("utility", "best") for one in (1, 3, k)]
+    names = [name_at(kind, one) for kind in ("utility", "best") for one in (1, 3, k)]
     rows = [
         {"measure": name, "method": arm, "mean": mean, "low": mean - 0.01, "high": mean + 0.02, "each_seed": [mean]}
         for name in names
@@ -34,7 +35,7 @@ def tables(k: int = 12, **means: float) -> dict[str, Any]:
 
 def test_every_arm_has_a_row_and_every_task_a_column(tmp_path: Path) -> None:
     tasks = {"maze": tables(grpo=0.4, vpo=0.5), "code": tables(k=30, grpo=0.3)}
-    head, body, align = study_table(tasks, "utility@3")
+    head, body, align = study_table(tasks, "utility@3 drawn singly")
     assert head == ["arm", "maze", "code"]
     assert align == "lrr"
     assert body == [
@@ -48,10 +49,10 @@ def test_every_arm_has_a_row_and_every_task_a_column(tmp_path: Path) -> None:
     verdicts = [f"{task}: {' '.join(one['verdict'])}" for task, one in tasks.items()]
     assert printed.split("\n\n")[: len(verdicts)] == verdicts
     assert [line for line in page.splitlines() if line.startswith("## ")] == [
-        "## utility@3 ↑",
-        "## utility@12 ↑",
-        "## best@3 ↑",
-        "## best@12 ↑",
+        "## utility@3 drawn singly ↑",
+        "## utility@12 drawn singly ↑",
+        "## best@3 drawn singly ↑",
+        "## best@12 drawn singly ↑",
         "## What was compared",
     ]
     assert "- maze: grpo leads." in page

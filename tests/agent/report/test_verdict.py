@@ -36,7 +36,7 @@ def method(label: str, good: float) -> Method:
 def test_the_best_method_leads_where_the_interval_excludes_zero() -> None:
     strong, weak = method("vpo", 0.9), method("grpo", 0.4)
     first, *_, last = verdict([strong, weak], weak)
-    assert first.startswith("With 3 answers, weights unknown (utility@3), vpo leads grpo by .500 [.3")
+    assert first.startswith("With 3 answers drawn singly, weights unknown (utility@3), vpo leads grpo by .500 [.3")
     assert first.endswith(": .900 against .400.")
     assert last.startswith("With 3 answers, one of which must pass (pass@3), vpo leads grpo by .500 [.3")
 
@@ -45,7 +45,7 @@ def test_the_baseline_may_lead_and_equal_methods_are_level() -> None:
     strong, weak = method("grpo", 0.9), method("vpo", 0.4)
     assert all("grpo leads vpo by .500" in line for line in verdict([strong, weak], strong))
     alike = verdict([method("a", 0.5), method("b", 0.5)], method("b", 0.5))
-    assert all("b and a differ by .000 [.000, .000], which may be chance" in line for line in alike)
+    assert all("b and a do not differ significantly, by .000 [.000, .000]" in line for line in alike)
 
 
 def test_trained_methods_are_also_set_against_the_untrained_model() -> None:
