@@ -11,13 +11,14 @@ mean below it.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from tables import RESULTS, compared
 
 from vpo_agent.measure.intervals import Band, interval
 from vpo_agent.measure.metrics import best_at_k_whole
@@ -31,10 +32,8 @@ from vpo_agent.report.methods import Method
 from vpo_agent.report.runs import group, read_runs
 from vpo_agent.report.tables import interval as bounds
 from vpo_agent.report.tables import number
-from vpo_agent.runs.study_file import StudyTask, plan_runs, read_study, to_compare
+from vpo_agent.runs.study_file import read_study
 
-RESULTS = Path(__file__).with_name("results")
-"""Data files of the studies, which ``vpo study`` writes."""
 FEW, MANY = 3, 30
 """Answers for a user and for a search."""
 VPO, NO_VECTOR, BASELINE = "vpo", "vpo-alpha1000", "grpo"
@@ -67,18 +66,6 @@ class TaskArms(NamedTuple):
         return Band(*(1 + value / below for value in band))
 
 
-def compared(
-    file: Path, results: Path, arms: Container[str] | None = None
-) -> Iterator[tuple[StudyTask, list[list[Path]], list[str]]]:
-    """Yield each task of a study that has data files, of ``arms`` alone if given, with what a report compares."""
-    study = read_study(file)
-    runs = [run for run in plan_runs(study, results) if arms is None or run.label in arms]
-    for task in study.tasks:
-        files, labels = to_compare([run for run in runs if run.task == task.label])
-        if files:
-            yield task, files, labels
-
-
 def read_tasks(file: Path, results: Path) -> list[TaskArms]:
     """Read the data files of a study of several tasks."""
     return [
@@ -88,7 +75,7 @@ def read_tasks(file: Path, results: Path) -> list[TaskArms]:
             task.level,
             {one.label: one for one in group(read_runs(files), labels, None, None)},
         )
-        for task, files, labels in compared(file, results)
+        for task, files, labels in compared(read_study(file), results)
     ]
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
+import sys
 from types import ModuleType
 
 from paths import ROOT
 
+STUDIES = ROOT / "studies"
+
 
 def load_study(name: str) -> ModuleType:
-    """Return ``studies/<name>.py`` as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "studies" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """Return ``studies/<name>.py`` as a module; it may import others that lie beside it."""
+    sys.path.insert(0, str(STUDIES))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(STUDIES))

@@ -79,7 +79,7 @@ def toctrees() -> Iterator[str]:
         "Train": ["when_a_vector_pays", "training", "own_loop", "methods", "pretrained", "scaling", "adapters"],
         "Evaluate": ["evaluation", "endpoints", "bench", "leaderboard"],
         "Search": [SEARCH, "serving"],
-        "Results": ["results"],
+        "Results": ["results", "results_tables"],
         "Reference": [
             "commands",
             SETTINGS,

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from vpo_agent.measure.pool import Floats
 
@@ -69,9 +69,10 @@ def resampled_means(rows: Floats, tasks: Sequence[Hashable] | None = None, seed:
 
 
 @lru_cache(maxsize=2)
-def _draws(count: int, seed: int) -> NDArray[np.int64]:
+def _draws(count: int, seed: int) -> Floats:
     """Return how often each task is drawn, which decides the mean of a resample, (RESAMPLES, count)."""
-    return np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+    return drawn.astype(np.float64)  # in which NumPy multiplies matrices quickly
 
 
 def band_of(mean: Any, resamples: Floats) -> Band:

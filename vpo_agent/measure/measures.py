@@ -24,6 +24,8 @@ REPORT_WEIGHTS = 4096
 integral, sets of up to 10 vectors in 2 to 5 objectives, the corners of the simplex among them, are off by at most 3e-4
 (root mean square 8e-5 in 5 objectives, less in fewer), below the last digit that tables show. With a quarter as many
 weight vectors three corners are off by 7e-4."""
+FEW_KINDS = 64
+"""Different reward vectors in a pool up to which they are ordered once for all prompts."""
 SHOWN_K = (1, 3, 10, 30, 100)
 SINGLY, WHOLE = "drawn singly", "in whole responses"
 """How the k answers of best@k and utility@k are drawn from a pool."""
@@ -251,18 +253,55 @@ def _report_weights(active: tuple[bool, ...]) -> Floats:
 def rank(pool: Pool) -> Ranked:
     """Return the expected utilities of a pool's answers, rollouts and fronts, sorted under each weighting."""
     rewards = pool.active_rewards()
-    n, rollouts, m, d = rewards.shape
-    weights = [report_weights(active) for active in pool.active]
+    n, rollouts, m, _ = rewards.shape
     answers, sets = np.empty((n, rollouts * m)), np.empty((n, rollouts))
-    for prompt, (vectors, directions) in enumerate(zip(rewards, weights, strict=True)):
+    for active in np.unique(pool.active, axis=0):
+        alike = (pool.active == active).all(axis=1)
+        kinds, numbers = np.unique(rewards[alike].reshape(-1, rewards.shape[3]), axis=0, return_inverse=True)
+        if len(kinds) <= FEW_KINDS:
+            numbers = numbers.reshape(-1, rollouts, m)
+            answers[alike], sets[alike] = _rank_kinds(kinds, numbers, report_weights(active))
+        else:
+            answers[alike], sets[alike] = _rank_vectors(rewards[alike], report_weights(active))
+    fronts = None
+    if pool.fronts is not None:
+        pairs = zip(pool.fronts, pool.active, strict=True)
+        fronts = np.array([set_utility(front, report_weights(active)) for front, active in pairs])
+    return Ranked(answers, sets, fronts)
+
+
+def _rank_vectors(rewards: Floats, directions: Floats) -> tuple[Floats, Floats]:
+    """Return the utilities of answers (n, R·m) and rollouts (n, R), from rewards (n, R, m, d) and weightings (K, d)."""
+    n, rollouts, m, d = rewards.shape
+    answers, sets = np.empty((n, rollouts * m)), np.empty((n, rollouts))
+    for prompt, vectors in enumerate(rewards):
         scores = directions @ vectors.reshape(-1, d).T
         answers[prompt] = mean_ranked(scores)
         sets[prompt] = mean_ranked(scores.reshape(-1, rollouts, m).max(axis=2)) if m > 1 else answers[prompt]
-    fronts = None
-    if pool.fronts is not None:
-        pairs = zip(pool.fronts, weights, strict=True)
-        fronts = np.array([set_utility(front, directions) for front, directions in pairs])
-    return Ranked(answers, sets, fronts)
+    return answers, sets
+
+
+def _rank_kinds(kinds: Floats, numbers: NDArray[np.int64], directions: Floats) -> tuple[Floats, Floats]:
+    """Return the same from the different reward vectors (c, d), and the number of each answer's vector, (n, R, m).
+
+    Most weightings order a few vectors alike, and those that do are taken together: under them an answer is as good as
+    the rank of its vector, and a rollout as the highest rank of its answers.
+    """
+    n, rollouts, m = numbers.shape
+    scores = directions @ kinds.T
+    orders, number_of_order = np.unique(
+        np.argsort(scores, axis=1, kind="stable").astype(np.uint8), axis=0, return_inverse=True
+    )
+    worth = np.zeros(orders.shape)
+    np.add.at(worth, number_of_order.ravel(), np.sort(scores, axis=1))
+    worth /= len(directions)
+    answers, sets = np.zeros((n, rollouts * m)), np.zeros((n, rollouts))
+    for order, worth_of_rank in zip(orders, worth, strict=True):
+        ranks = np.argsort(order).astype(np.uint8)[numbers]
+        answers += worth_of_rank[np.sort(ranks.reshape(n, -1), axis=1)]
+        if m > 1:
+            sets += worth_of_rank[np.sort(ranks.max(axis=2), axis=1)]
+    return answers, sets if m > 1 else answers
 
 
 def at_tokens(pool: Pool, ranked: Ranked, budget: float) -> Floats:

@@ -38,7 +38,7 @@ class Run:
     name: str
     pool: Pool
     settings: Mapping[str, Any]
-    """Resolved: a default that is written out and one that is left out are the same."""
+    """Resolved: a default that is written out and one that is left out are the same, but for options of the method."""
     rows: tuple[Row, ...]
 
     @property
@@ -56,7 +56,7 @@ class Run:
 
 def read_run(path: Path) -> Run:
     """Read a finished run's folder (of a run inside TRL its last evaluation), that of an evaluation, or a pool."""
-    # These load torch, which the report on one pool does not need.
+    # Slow to import, which the report on one pool does not need.
     from vpo_agent.config import CONFIG_FILE, flat_settings, is_run, read_values
     from vpo_agent.runs.targets import near_target
 
@@ -116,8 +116,6 @@ def read_runs(groups: Sequence[Sequence[Path]]) -> list[Run]:
 
 def _resolved(settings: Mapping[str, Any], pool: Pool) -> dict[str, Any]:
     """Return the settings of a run or pool, with one value for each way to write the same setting."""
-    from vpo_agent.estimators import available_estimators, estimator  # loads torch, as above
-
     if settings.get("step") == 0:
         kept = {name: value for name, value in settings.items() if name in ("model", "num_answers", "seed")}
         return {"method": BASE, **kept}
@@ -131,13 +129,6 @@ def _resolved(settings: Mapping[str, Any], pool: Pool) -> dict[str, Any]:
         resolved["minibatch_prompts"] = None
     if resolved.get("dtype") == "auto":
         resolved["dtype"] = pool.source.get("dtype", "auto")
-    if resolved.get("method_options") and resolved.get("method") in available_estimators():
-        parameters = inspect.signature(estimator(resolved["method"]).function).parameters
-        resolved["method_options"] = {
-            name: value
-            for name, value in resolved["method_options"].items()
-            if name not in parameters or value != parameters[name].default
-        }
     return resolved
 
 
@@ -264,10 +255,25 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         if name == "method_options":
-            flat |= {OPTION + option: option_value for option, option_value in (value or {}).items()}
+            options = _without_defaults(settings.get("method"), value or {})
+            flat |= {OPTION + option: option_value for option, option_value in options.items()}
         elif name not in NOT_OF_THE_METHOD:
             flat[name] = value
     return flat
+
+
+def _without_defaults(method: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a method that differ from its defaults; all of a method that is unknown here."""
+    if not options:
+        return {}
+    from vpo_agent.estimators import available_estimators, estimator  # loads torch
+
+    if method not in available_estimators():
+        return dict(options)
+    parameters = inspect.signature(estimator(method).function).parameters
+    return {
+        name: value for name, value in options.items() if name not in parameters or value != parameters[name].default
+    }
 
 
 def _differs(name: str, first: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -69,6 +69,15 @@ def test_utility_at_k_is_the_mean_over_all_subsets_and_weightings() -> None:
     np.testing.assert_allclose(found["utility@8 drawn singly"], found["pool utility"])
 
 
+def test_answers_of_few_kinds_are_ranked_as_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = random_pool()
+    pool = replace(pool, rewards=np.round(2 * pool.rewards) / 2)
+    of_kinds = rank(pool)
+    monkeypatch.setattr("vpo_agent.measure.measures.FEW_KINDS", 0)
+    for mine, theirs in zip(of_kinds, rank(pool), strict=True):
+        np.testing.assert_allclose(mine, theirs)
+
+
 @pytest.mark.parametrize(("d", "n"), [(2, 6), (3, 6), (4, 5), (5, 4)])
 def test_utility_at_k_agrees_with_exact_arithmetic(d: int, n: int) -> None:
     rng = np.random.default_rng(d)

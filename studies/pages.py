@@ -1,0 +1,214 @@
+"""Compare the tables and numbers of the documents with the data files of the studies; with --write, write them.
+
+    python studies/pages.py
+    python studies/pages.py --write
+
+docs/results_tables.md has every table of every study that has data files, and is written whole. In other pages of docs/
+and in README.md, what stands between two marks is written, and the rest is left alone:
+
+    <!-- table: conflict utility@30 -->              methods x tasks, with half of the 95 % interval
+    <!-- table: conflict utility@30 minus base -->   differences from the better base, or from a method such as grpo
+    <!-- table: conflict utility@3 over grpo tasks=musique,tools arms=vpo,vpo_pool -->   ratios, of some
+    <!-- table: conflict musique utility -->         methods x k on one task
+    <!-- value: conflict musique vpo utility@3 -->   one number; also with minus and over
+    <!-- end -->                                     after each of them
+
+Verdicts are adjusted over the table of all tasks and methods of the study, whichever are shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import cast, get_args
+
+import numpy as np
+from tables import (
+    BASE,
+    MEASURES,
+    RESULTS,
+    STUDIES,
+    Measure,
+    Relation,
+    StudyScores,
+    compared_cell,
+    differences_table,
+    levels_table,
+    means_table,
+    short,
+    tables_of,
+)
+
+from vpo_agent.pages.page import markdown_table
+from vpo_agent.runs.study_file import read_study
+
+ROOT = STUDIES.parent
+APPENDIX = Path("docs/results_tables.md")
+MARK = re.compile(r"(<!-- (table|value): ([^>]*?) -->)(.*?)(<!-- end -->)", re.DOTALL)
+HEAD = """# Tables of all studies
+
+<!-- python studies/pages.py --write writes this page. Do not edit it. -->
+
+`python studies/pages.py --write` writes this page from the data files in `studies/results`, without torch; a test fails
+when they disagree. `python studies/tables.py FILE` prints the tables of one study.
+
+- Every number is over test tasks and training seeds. Differences and ratios are paired by both.
+- **Base** is the model before training, with one answer in a response or with three; the *better* one is the base with
+  the higher mean of that measure.
+- **utility@k** is what the best of k answers scores, averaged over random weightings of the objectives; **best@k** is
+  the best scalar reward of k answers; **pass@k** is the share of tasks that one of k answers solves. Where the number
+  of answers in a response divides k, utility@k and best@k are of whole responses.
+- ± is half of the 95 % interval; brackets hold the whole interval, which is not adjusted. **Bold**: a difference after
+  adjustment for all intervals of the table of its study (Benjamini and Hochberg, 5 %). †: only the unadjusted 95 %
+  interval excludes 0 (of a ratio: 1). With one seed an interval says nothing of other training runs.
+- *Training tokens* are the tokens that the model wrote in training; *diversity* is the mean distance between the reward
+  vectors of two answers.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Check the pages, or write them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="write the pages instead of comparing them")
+    parser.add_argument("--from", dest="results", type=Path, default=RESULTS, help="folder of data files")
+    parser.add_argument("--root", type=Path, default=ROOT, help="folder of README.md, docs/ and studies/")
+    options = parser.parse_args(arguments)
+    try:
+        changed = changed_pages(options.root, options.results)
+    except ValueError as error:
+        sys.exit(f"error: {error}")
+    for page, text in changed.items():
+        if options.write:
+            (options.root / page).write_text(text, encoding="utf-8")
+            print(f"wrote {page}")
+    if changed and not options.write:
+        pages = ", ".join(map(str, changed))
+        sys.exit(f"error: {pages}: other numbers than the data files have: run python studies/pages.py --write")
+
+
+def changed_pages(root: Path, results: Path) -> dict[Path, str]:
+    """Return the text that a page should have, for each page that has another."""
+    studies = Studies(root / "studies", results)
+    wanted = {APPENDIX: appendix(studies)}
+    for path in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
+        page = path.relative_to(root)
+        if page != APPENDIX and path.is_file():
+            wanted[page] = filled(path.read_text(encoding="utf-8"), studies, page)
+    return {
+        page: text
+        for page, text in wanted.items()
+        if not (root / page).is_file() or (root / page).read_text(encoding="utf-8") != text
+    }
+
+
+class Studies:
+    """The studies of a folder that have data files, each read when it is first asked for."""
+
+    def __init__(self, folder: Path, results: Path) -> None:
+        self._files = {path.stem: path for path in sorted(folder.glob("*.toml")) if (results / path.stem).is_dir()}
+        self._results = results
+        self.scores = cache(self._read)
+
+    @property
+    def names(self) -> list[str]:
+        """Their names, in order."""
+        return list(self._files)
+
+    def _read(self, name: str) -> StudyScores:
+        if name not in self._files:
+            known = ", ".join(self._files) or "none"
+            raise ValueError(f"the study {name!r} has no data files in {str(self._results)!r}, which has {known}")
+        return StudyScores(read_study(self._files[name]), self._results)
+
+
+def appendix(studies: Studies) -> str:
+    """Return the page with all tables."""
+    parts = [HEAD]
+    if not studies.names:
+        parts.append("No study has data files yet.")
+    for name in studies.names:
+        scores = studies.scores(name)
+        parts.append(f"## {name}\n\nThe protocol is in [studies/{name}.toml](../studies/{name}.toml).")
+        if missing := scores.what_is_missing():
+            parts[-1] += f" {missing}"
+        for heading, table in tables_of(scores):
+            parts.append(f"### {name}: {heading}\n\n{markdown_table(*table)}")
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def filled(text: str, studies: Studies, page: Path) -> str:
+    """Return the text of a page with the tables and numbers between its marks."""
+
+    def content(found: re.Match[str]) -> str:
+        before, kind, words, _, after = found.groups()
+        try:
+            if kind == "value":
+                return f"{before}{value(words.split(), studies)}{after}"
+            return f"{before}\n\n{table(words.split(), studies)}\n\n{after}"
+        except (ValueError, IndexError) as error:
+            raise ValueError(f"{page}: <!-- {kind}: {words} -->: {error}") from None
+
+    return MARK.sub(content, text)
+
+
+def table(words: Sequence[str], studies: Studies) -> str:
+    """Return the table that a mark asks for."""
+    options = dict(word.split("=", 1) for word in words if "=" in word)
+    name, *rest = [word for word in words if "=" not in word]
+    scores = studies.scores(name)
+    tasks, arms = (options.get(option, "").split(",") if option in options else [] for option in ("tasks", "arms"))
+    if rest[0] in scores.tasks:
+        return markdown_table(*means_table(scores, rest[0], measure_in(rest[1]), arms))
+    measure, k = measure_at(rest[0])
+    if len(rest) == 1:
+        return markdown_table(*levels_table(scores, measure, k, tasks, arms))
+    relation, other = relation_in(rest[1:])
+    return markdown_table(*differences_table(scores, measure, k, relation, other, tasks, arms))
+
+
+def value(words: Sequence[str], studies: Studies) -> str:
+    """Return the number that a mark asks for."""
+    name, task, arm, what, *rest = words
+    scores, (measure, k) = studies.scores(name), measure_at(what)
+    if rest:
+        relation, other = relation_in(rest)
+        found = scores.comparisons(measure, k, relation, other).get((task, arm))
+        if found is None:
+            raise ValueError("there are no data files of both on that task")
+        return compared_cell(found, relation == "minus").replace("*", "")
+    of_task = scores.tasks.get(task)
+    base = of_task.better_base(measure, k) if of_task and arm == BASE else arm
+    values = of_task.values(base or "", measure, k) if of_task else {}
+    if not values:
+        raise ValueError("there are no data files of it")
+    return short(float(np.mean([*values.values()])))
+
+
+def measure_at(word: str) -> tuple[Measure, int]:
+    """Read such as ``utility@3``."""
+    name, _, k = word.partition("@")
+    if not k.isdecimal():
+        raise ValueError(f"{word!r} is no measure at k, such as utility@3")
+    return measure_in(name), int(k)
+
+
+def measure_in(word: str) -> Measure:
+    """Read such as ``utility``."""
+    if word not in MEASURES:
+        raise ValueError(f"{word!r} is no measure: {', '.join(MEASURES)}")
+    return cast(Measure, word)
+
+
+def relation_in(words: Sequence[str]) -> tuple[Relation, str]:
+    """Read such as ``minus grpo``."""
+    if len(words) != 2 or words[0] not in get_args(Relation):
+        raise ValueError(f"{' '.join(words)!r} is neither minus nor over a method or {BASE}")
+    return cast(Relation, words[0]), words[1]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,385 @@
+"""Print the tables of a study from the data files of its runs, without torch.
+
+    python studies/tables.py studies/conflict.toml
+    python studies/tables.py studies/edge.toml --tasks musique-3 --measures utility
+
+Every number is over test tasks and training seeds. Differences are paired by both: arms of one seed share its base, its
+training tasks and its test tasks. A *base* is the model before training, with one answer in a response or with three;
+the better one at the measure in question is what arms are compared with. k answers are whole responses where the number
+of answers in a response divides k, but single answers for pass@k.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from vpo_agent.measure.intervals import Band, adjusted, interval, p_value
+from vpo_agent.measure.measures import passes, rank
+from vpo_agent.measure.metrics import best_at_k, best_at_k_whole, diversity
+from vpo_agent.measure.pool import Floats, Pool
+from vpo_agent.pages.page import Table, markdown_table
+from vpo_agent.report.runs import read_runs
+from vpo_agent.report.tables import number
+from vpo_agent.runs.study_file import Study, StudyTask, plan_runs, read_study, to_compare
+from vpo_envs.common.wording import counted
+
+Measure = Literal["utility", "best", "pass"]
+MEASURES: tuple[Measure, ...] = get_args(Measure)
+Relation = Literal["minus", "over"]
+STUDIES = Path(__file__).parent
+RESULTS = STUDIES / "results"
+"""Data files of the studies, which ``vpo study`` writes."""
+KS = (1, 3, 10, 30, 128)
+COMPARED_AT: dict[Measure, tuple[int, ...]] = {"utility": (1, 3, 30), "best": (3, 30), "pass": (1, 30)}
+"""Answers at which methods are compared. Where objectives have equal weights, best@1 is utility@1."""
+BASE = "base"
+"""Stands for the better base."""
+NAMED = 4
+"""Missing runs that are named."""
+LEVEL = 0.05
+"""Share of false verdicts that an adjusted table has at most."""
+
+
+class Scores(NamedTuple):
+    """What counts of one pool, of N prompts."""
+
+    at: Mapping[tuple[Measure, int], Floats]
+    """Each measure at each of ``KS`` that the pool has answers for, (N,)."""
+    tasks: tuple[str, ...] | None
+    """A hash of each prompt's task, (N,)."""
+    front: Mapping[Measure, float]
+    """What the exact fronts reach, if they are known."""
+    diversity: float
+    training: Mapping[str, Any]
+    """What the data file says of the training."""
+    source: Mapping[str, Any]
+
+
+class Comparison(NamedTuple):
+    """A difference or ratio of an arm and another, with the verdict that the whole table allows."""
+
+    band: Band
+    plain: bool
+    """Whether the unadjusted 95 % interval excludes no difference."""
+    adjusted: bool
+    """Whether it is a difference after the adjustment for the table."""
+
+
+class TaskScores:
+    """The arms of one task of a study that have data files, bases first, each with its seeds."""
+
+    def __init__(self, label: str, arms: Mapping[str, Mapping[int, Scores]]) -> None:
+        self.label = label
+        self.arms = arms
+
+    @property
+    def trained(self) -> list[str]:
+        """The arms that are no base."""
+        return [arm for arm in self.arms if not is_base(arm)]
+
+    def values(self, arm: str, measure: Measure, k: int) -> Mapping[int, Floats]:
+        """Return a measure of an arm for each of its seeds, (N,); empty if a pool does not have it."""
+        scores = self.arms.get(arm, {})
+        return {seed: one.at[measure, k] for seed, one in scores.items() if (measure, k) in one.at}
+
+    def better_base(self, measure: Measure, k: int) -> str | None:
+        """Return the base that is better at a measure."""
+        bases = [arm for arm in self.arms if is_base(arm) and self.values(arm, measure, k)]
+        return max(bases, key=lambda arm: float(np.mean([*self.values(arm, measure, k).values()])), default=None)
+
+    def compare(self, arm: str, other: str, measure: Measure, k: int) -> tuple[Floats, Floats] | None:
+        """Return a measure of an arm and of another, or the better base, on the seeds that both have, (S, N) each."""
+        base = self.better_base(measure, k) if other == BASE else other
+        ours, theirs = self.values(arm, measure, k), self.values(base or "", measure, k)
+        seeds = sorted(ours.keys() & theirs.keys())
+        if not seeds or arm == base:
+            return None
+        return np.stack([ours[seed] for seed in seeds]), np.stack([theirs[seed] for seed in seeds])
+
+    @cached_property
+    def tasks(self) -> tuple[str, ...] | None:
+        """A hash of each prompt's task, (N,)."""
+        return next(iter(next(iter(self.arms.values())).values())).tasks
+
+
+class StudyScores:
+    """A study and the scores of its tasks that have data files."""
+
+    def __init__(self, study: Study, results: Path) -> None:
+        self.study = study
+        runs = plan_runs(study, results)
+        self.stated = len(runs)
+        self.missing = [run for run in runs if not run.data.is_file()]
+        self.tasks: dict[str, TaskScores] = {}
+        for task, files, labels in compared(study, results):
+            arms: dict[str, dict[int, Scores]] = {}
+            for run, label in zip(read_runs(files), labels, strict=True):
+                assert run.seed is not None
+                arms.setdefault(label, {})[run.seed] = score(run.pool)
+            self.tasks[task.label] = TaskScores(task.label, arms)
+
+    @property
+    def arms(self) -> list[str]:
+        """The arms of all tasks, bases first."""
+        arms = dict.fromkeys(arm for task in self.tasks.values() for arm in task.arms)
+        return sorted(arms, key=lambda arm: not is_base(arm))
+
+    def comparisons(
+        self, measure: Measure, k: int, relation: Relation, other: str
+    ) -> dict[tuple[str, str], Comparison]:
+        """Return the comparison of every arm on every task with another arm or the better base, by task and arm.
+
+        Verdicts are adjusted over all of them (Benjamini and Hochberg).
+        """
+        bands, levels = {}, []
+        for label, task in self.tasks.items():
+            for arm in task.trained:
+                pair = task.compare(arm, other, measure, k)
+                if pair is None:
+                    continue
+                difference = pair[0] - pair[1]
+                band = interval(difference, task.tasks)
+                if relation == "over":
+                    below = float(pair[1].mean())
+                    band = Band(*(1 + value / below if below else np.nan for value in band))
+                bands[label, arm] = band, bool(difference.any())
+                levels.append(p_value(difference, task.tasks))
+        verdicts = zip(bands.items(), levels, adjusted(levels), strict=True)
+        return {
+            key: Comparison(band, differs and level < LEVEL, differs and corrected < LEVEL)
+            for (key, (band, differs)), level, corrected in verdicts
+        }
+
+    def what_is_missing(self) -> str:
+        """Say which runs have no data file; empty if none is missing."""
+        if not self.missing:
+            return ""
+        named = [f"{run.title} (seed {run.seed})" for run in self.missing[:NAMED]]
+        if len(self.missing) > NAMED:
+            named.append(f"{len(self.missing) - NAMED} more")
+        runs = f"{len(self.missing)} of {counted(self.stated, 'run')} of {self.study.name}"
+        return f"{runs} have no data file: {', '.join(named)}."
+
+
+def is_base(arm: str) -> bool:
+    """Return whether an arm is a model before training."""
+    return arm.startswith(f"{BASE}, ")
+
+
+def compared(
+    study: Study, results: Path, arms: Container[str] | None = None
+) -> Iterator[tuple[StudyTask, list[list[Path]], list[str]]]:
+    """Yield each task of a study that has data files, of ``arms`` alone if given, with what a report compares."""
+    runs = [run for run in plan_runs(study, results) if arms is None or run.label in arms]
+    for task in study.tasks:
+        files, labels = to_compare([run for run in runs if run.task == task.label])
+        if files:
+            yield task, files, labels
+
+
+def score(pool: Pool) -> Scores:
+    """Measure a pool."""
+    scalar, ranked, passed = pool.scalar(), rank(pool), passes(pool, None)
+    single = scalar.reshape(len(scalar), -1)
+    at: dict[tuple[Measure, int], Floats] = {}
+    for k in KS:
+        if k <= single.shape[1]:
+            at["utility", k] = best_at_k_whole(ranked.answers, ranked.rollouts, k)
+            at["best", k] = best_at_k_whole(single, scalar.max(axis=2), k)
+            if passed is not None:
+                at["pass", k] = best_at_k(passed, k)
+    front: dict[Measure, float] = {}
+    if ranked.fronts is not None and (optimum := pool.optimum()) is not None:
+        front = {"utility": float(ranked.fronts.mean()), "best": float(optimum.mean())}
+    training = pool.source.get("training", {})
+    return Scores(at, pool.tasks, front, float(diversity(pool.answers()).mean()), training, pool.source)
+
+
+# --- tables
+
+
+def means_table(scores: StudyScores, task: str, measure: Measure, arms: Collection[str] = ()) -> Table:
+    """A measure of every arm of one task along k, with its number of seeds and training tokens, and its diversity."""
+    rows = []
+    of_task = scores.tasks[task]
+    ks = [k for k in KS if any(of_task.values(arm, measure, k) for arm in of_task.arms)]
+    for arm, seeds in of_task.arms.items():
+        if arms and arm not in arms:
+            continue
+        tokens = [one.training["tokens"] for one in seeds.values() if "tokens" in one.training]
+        cells = [np.mean([*values.values()]) if (values := of_task.values(arm, measure, k)) else None for k in ks]
+        spread = np.mean([one.diversity for one in seeds.values()])
+        trained = f"{np.mean(tokens) / 1e6:.2f}" if len(tokens) == len(seeds) else ""
+        rows.append([code(arm), str(len(seeds)), trained, *("" if cell is None else short(cell) for cell in cells)])
+        rows[-1].append(short(spread))
+    head = ["method", "seeds", "million training tokens", *(f"{measure}@{k}" for k in ks), "diversity"]
+    return head, rows, "l" + "r" * (len(head) - 1)
+
+
+def levels_table(
+    scores: StudyScores, measure: Measure, k: int, tasks: Collection[str] = (), arms: Collection[str] = ()
+) -> Table:
+    """A measure of every arm on every task, with half of its 95 % interval."""
+    labels = chosen(scores.tasks, tasks)
+    rows = []
+    fronts = [next(iter(next(iter(scores.tasks[label].arms.values())).values())).front for label in labels]
+    if not arms and all(measure in front for front in fronts):
+        rows.append(["exact front", *(short(front[measure]) for front in fronts)])
+    for arm in chosen(scores.arms, arms):
+        cells = []
+        for label in labels:
+            values = scores.tasks[label].values(arm, measure, k)
+            cells.append("")
+            if values:
+                band = interval(np.stack([*values.values()]), scores.tasks[label].tasks)
+                cells[-1] = f"{short(band.mean)} ± {short((band.high - band.low) / 2)}"
+        if any(cells):
+            rows.append([code(arm), *cells])
+    return ["method", *labels], rows, "l" + "r" * len(labels)
+
+
+def differences_table(
+    scores: StudyScores,
+    measure: Measure,
+    k: int,
+    relation: Relation,
+    other: str,
+    tasks: Collection[str] = (),
+    arms: Collection[str] = (),
+) -> Table:
+    """The difference or ratio of every arm on every task to another arm or the better base; see :func:`compared_cell`.
+
+    Verdicts are adjusted over the table of all tasks and arms, whichever are shown.
+    """
+    labels = chosen(scores.tasks, tasks)
+    found = scores.comparisons(measure, k, relation, other)
+    against = []
+    for label in labels:
+        task = scores.tasks[label]
+        name = task.better_base(measure, k) if other == BASE else other
+        values = task.values(name or "", measure, k)
+        against.append(short(np.mean([*values.values()])) if values else "")
+    rows = [["the better base" if other == BASE else code(other), *against]]
+    for arm in chosen([arm for arm in scores.arms if not is_base(arm)], arms):
+        cells = [
+            compared_cell(found[label, arm], relation == "minus") if (label, arm) in found else "" for label in labels
+        ]
+        if any(cells):
+            rows.append([code(arm), *cells])
+    return ["method", *labels], rows, "l" + "r" * len(labels)
+
+
+def compared_cell(comparison: Comparison, signed: bool = True) -> str:
+    """A difference with its unadjusted interval: bold if it is one after adjustment, with a dagger if only before."""
+    band = comparison.band
+    text = f"{short(band.mean, signed)} [{short(band.low, signed)}, {short(band.high, signed)}]"
+    return f"**{text}**" if comparison.adjusted else f"{text} †" if comparison.plain else text
+
+
+def provenance_table(scores: StudyScores) -> Table:
+    """Where the numbers of each task come from."""
+    rows = []
+    for label, task in scores.tasks.items():
+        found = [one for arm in task.trained for one in task.arms[arm].values()]
+        first = found[0]
+        bases = {
+            name.removeprefix("the model "): sha256[:12]
+            for one in found
+            for name, sha256 in one.training.get("inputs", {}).items()
+            if name.startswith("the model ")
+        }
+        commits = sorted({one.training.get("commit", "unknown")[:8] for one in found})
+        versions = sorted({f"torch {one.training.get('versions', {}).get('torch', '?')}" for one in found})
+        prompts = len(next(iter(first.at.values())))
+        distinct = len(set(first.tasks or ())) or prompts
+        seeds = sorted({seed for arm in task.trained for seed in task.arms[arm]})
+        rows.append(
+            [
+                label,
+                code(str(first.source.get("env"))),
+                f"{prompts} ({distinct})",
+                ", ".join(map(str, seeds)),
+                ", ".join(f"{code(name)} {sha256}" for name, sha256 in sorted(bases.items())),
+                ", ".join(map(code, commits)),
+                ", ".join(versions),
+            ]
+        )
+    head = ["task", "environment", "test prompts (distinct)", "seeds", "base, SHA-256", "commits", "versions"]
+    return head, rows, "l" * len(head)
+
+
+def measures_of(scores: StudyScores, task: str) -> list[Measure]:
+    """Return the measures that a task has; only pass where one answer is best under every weighting."""
+    found = next(iter(next(iter(scores.tasks[task].arms.values())).values()))
+    return [measure for measure in MEASURES if (measure, 1) in found.at]
+
+
+# --- cells
+
+
+def short(value: float, signed: bool = False) -> str:
+    """A number with three digits after the point, without a zero before it."""
+    return number(float(value), signed).replace("0.", ".", 1).replace("-", "−")
+
+
+def code(name: str) -> str:
+    """An arm as code, a base as words."""
+    return name if is_base(name) else f"`{name}`"
+
+
+def chosen(known: Collection[str], wanted: Collection[str]) -> list[str]:
+    """Return those that are wanted, in that order, or all."""
+    for name in wanted:
+        if name not in known:
+            raise ValueError(f"there are no data files of {name!r}, but of {', '.join(known)}")
+    return list(wanted or known)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the tables of a study."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path, help="such as studies/conflict.toml")
+    parser.add_argument("--from", dest="results", type=Path, default=RESULTS, help="folder of data files")
+    parser.add_argument("--measures", nargs="+", choices=MEASURES, default=MEASURES)
+    parser.add_argument("--tasks", nargs="+", default=[], help="labels (default: all)")
+    options = parser.parse_args(arguments)
+    scores = StudyScores(read_study(options.file), options.results)
+    if missing := scores.what_is_missing():
+        print(missing)
+    if not scores.tasks:
+        parser.error(f"there are no data files of {scores.study.name} in {str(options.results)!r}")
+    try:
+        for heading, table in tables_of(scores, options.measures, options.tasks):
+            print(f"\n## {heading}\n\n{markdown_table(*table)}")
+    except ValueError as error:
+        parser.error(str(error))
+
+
+def tables_of(
+    scores: StudyScores, measures: Sequence[Measure] = MEASURES, tasks: Sequence[str] = ()
+) -> Iterator[tuple[str, Table]]:
+    """Yield every table of a study under its heading."""
+    labels = chosen(scores.tasks, tasks)
+    present = [measure for measure in measures if any(measure in measures_of(scores, label) for label in labels)]
+    yield "What was run", provenance_table(scores)
+    baseline = scores.study.baseline
+    for measure in present:
+        for k in COMPARED_AT[measure]:
+            yield f"{measure}@{k}", levels_table(scores, measure, k, labels)
+            for other in (BASE, baseline):
+                name = "the better base" if other == BASE else baseline
+                yield f"{measure}@{k} minus {name}", differences_table(scores, measure, k, "minus", other, labels)
+    for label in labels:
+        for measure in present:
+            if measure in measures_of(scores, label):
+                yield f"{label}: {measure}@k", means_table(scores, label, measure)
+
+
+if __name__ == "__main__":
+    main()

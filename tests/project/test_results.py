@@ -1,0 +1,222 @@
+"""Documents and data files agree, and tables are found another way."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from paths import ROOT
+from scipy.stats import false_discovery_control
+from studies_by_path import STUDIES, load_study
+
+from vpo_agent.measure.intervals import interval, p_value
+from vpo_agent.measure.pool import Pool
+from vpo_agent.runs.study_file import read_study
+
+tables, pages = load_study("tables"), load_study("pages")
+SHARES = {"base-1": 0.5, "base-3": 0.5, "vpo": 0.6, "grpo": 0.2, "max_at_k": 0.45}
+WIDTHS = {"base-3": 3, "vpo": 3}
+N, ANSWERS, D, SEEDS = 20, 30, 3, (0, 1, 2)
+PAGE = """# A page
+
+<!-- table: toy utility@3 minus base -->
+<!-- end -->
+
+VPO's three answers score <!-- value: toy hard vpo utility@3 -->0<!-- end -->,
+<!-- value: toy hard vpo utility@3 over grpo -->0<!-- end --> times GRPO's.
+"""
+
+
+def toy_pool(task: int, arm: str, seed: int, share: float) -> Pool:
+    """Answers of one arm: specialists, a ``share`` of them, or else compromises, or worth less."""
+    rng = np.random.default_rng([task, *map(ord, arm), seed])
+    good = np.where(rng.random((N, ANSWERS, 1)) < share, np.eye(D)[rng.integers(D, size=(N, ANSWERS))], 0.45)
+    rewards = good * rng.choice([0.25, 1.0], size=(N, ANSWERS, 1), p=[0.6, 0.4])
+    width = WIDTHS.get(arm, 1)
+    return Pool(
+        rewards=rewards.reshape(N, -1, width, D).astype(np.float32),
+        status=np.zeros((N, ANSWERS // width, width), dtype=np.int8),
+        active=np.ones((N, D), dtype=bool),
+        scalar_weights=np.full((N, D), 1 / D),
+        indices=np.arange(N),
+        objectives=("gold", "silver", "bronze"),
+        fronts=tuple(np.vstack([np.eye(D), np.full(D, 0.45)]) for _ in range(N)),
+        tasks=tuple(f"{index // 2:04x}" for index in range(N)),
+    )
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with one study, of which one run is missing, and a page."""
+    root = tmp_path_factory.mktemp("project")
+    (root / "docs").mkdir()
+    (root / "docs" / "page.md").write_text(PAGE, encoding="utf-8")
+    (root / "README.md").write_text("No marks.\n", encoding="utf-8")
+    study = {
+        "name": "toy",
+        "seeds": list(SEEDS),
+        "baseline": "grpo",
+        "tasks": [{"label": label, "settings": {"env": "vpo/Maze-v0"}} for label in ("easy", "hard")],
+        "arms": [{"label": arm, "settings": {"method": arm}} for arm in ("vpo", "grpo", "max_at_k")],
+    }
+    (root / "studies").mkdir()
+    (root / "studies" / "toy.json").write_text(json.dumps(study), encoding="utf-8")
+    (root / "studies" / "toy.toml").write_text(as_toml(study), encoding="utf-8")
+    for number, task in enumerate(("easy", "hard")):
+        folder = root / "studies" / "results" / "toy" / task
+        folder.mkdir(parents=True)
+        for arm, share in SHARES.items():
+            for seed in SEEDS:
+                if (task, arm, seed) == ("hard", "max_at_k", 2):
+                    continue
+                training = {"settings": {"seed": seed}, "tokens": 1_000_000 + seed} if "base" not in arm else {}
+                source = {"seed": seed, "env": "vpo/Maze-v0", "step": int("base" not in arm), "training": training}
+                pool = toy_pool(number, arm, seed, share + 0.1 * number)
+                replace(pool, source=source).save(folder / f"{arm}-seed{seed}.npz")
+    return root
+
+
+def as_toml(study: dict[str, Any]) -> str:
+    lines = [f"{name} = {json.dumps(study[name])}" for name in ("name", "seeds", "baseline")]
+    for kind, own in (("tasks", "env"), ("arms", "method")):
+        for entry in study[kind]:
+            setting = f'{own} = "{entry["settings"][own]}"'
+            lines.append(f'[[{kind}]]\nlabel = "{entry["label"]}"\nsettings = {{ {setting} }}')
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="module")
+def scores(root: Path) -> Any:
+    return tables.StudyScores(read_study(root / "studies" / "toy.toml"), root / "studies" / "results")
+
+
+def utility(root: Path, task: str, arm: str, seed: int) -> np.ndarray:
+    """Utility of three answers, (N,): of whole responses where they hold three, and of all triples of single ones."""
+    weights = np.random.default_rng(0).dirichlet(np.ones(D), size=4000)
+    pool = Pool.load(root / "studies" / "results" / "toy" / task / f"{arm}-seed{seed}.npz")
+    values = pool.rewards.astype(float) @ weights.T  # (N, R, m, W)
+    if values.shape[2] == 3:
+        return np.asarray(values.max(axis=2).mean(axis=(1, 2)))
+    triples = np.random.default_rng(1).permuted(np.tile(np.arange(ANSWERS), (300, 1)), axis=1)[:, :3]
+    return np.asarray(values[:, triples, 0].max(axis=2).mean(axis=(1, 2)))
+
+
+def numbers(cell: str) -> list[float]:
+    return [float(number.replace("−", "-")) for number in re.findall(r"[−+]?\d*\.\d+", cell)]
+
+
+def rows_of(table: Any) -> dict[str, dict[str, str]]:
+    head, body, align = table
+    assert {len(row) for row in body} == {len(head)} == {len(align)}
+    return {row[0]: dict(zip(head[1:], row[1:], strict=True)) for row in body}
+
+
+def test_the_pages_of_the_project_agree_with_its_data_files(tmp_path: Path) -> None:
+    results = STUDIES / "results"
+    if (ROOT / ".git").exists():
+        # A study that is under way adds files, which are committed with the pages that they change.
+        listed = subprocess.run(
+            ["git", "ls-files", "--", "."], cwd=results, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+        for name in listed:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(results / name, tmp_path / name)
+        results = tmp_path
+    assert list(pages.changed_pages(ROOT, results)) == []
+
+
+def test_means_and_differences_are_those_of_the_pools(root: Path, scores: Any) -> None:
+    levels = rows_of(tables.levels_table(scores, "utility", 3))
+    found = {arm: [utility(root, "hard", arm, seed) for seed in SEEDS] for arm in ("base-1", "base-3", "vpo", "grpo")}
+    for arm, name in (("base-1", "base, 1 answer"), ("base-3", "base, 3 answers"), ("vpo", "`vpo`")):
+        assert numbers(levels[name]["hard"])[0] == pytest.approx(np.mean(found[arm]), abs=0.005)
+    better = max(("base-1", "base-3"), key=lambda arm: float(np.mean(found[arm])))
+    for other, against in ((found[better], tables.BASE), (found["grpo"], "grpo")):
+        table = rows_of(tables.differences_table(scores, "utility", 3, "minus", against))
+        band = interval(np.array(found["vpo"]) - np.array(other), [index // 2 for index in range(N)])
+        assert numbers(table["`vpo`"]["hard"]) == pytest.approx([band.mean, band.low, band.high], abs=0.008)
+    ratio = rows_of(tables.differences_table(scores, "utility", 3, "over", "grpo"))["`vpo`"]["hard"]
+    assert numbers(ratio)[0] == pytest.approx(np.mean(found["vpo"]) / np.mean(found["grpo"]), abs=0.01)
+
+
+def test_verdicts_are_adjusted_over_all_tasks_and_methods_whichever_are_shown(root: Path, scores: Any) -> None:
+    pairs = {}
+    for task in ("easy", "hard"):
+        for arm in ("vpo", "max_at_k"):
+            seeds = SEEDS[:2] if (task, arm) == ("hard", "max_at_k") else SEEDS
+            read = scores.tasks[task]
+            ours, theirs = (np.stack([read.values(name, "pass", 10)[seed] for seed in seeds]) for name in (arm, "grpo"))
+            pairs[task, arm] = p_value(ours - theirs, read.tasks)
+    significant = dict(zip(pairs, false_discovery_control([*pairs.values()]) < 0.05, strict=True))
+    kinds = {(pairs[key] < 0.05, bool(is_one)) for key, is_one in significant.items()}
+    assert kinds == {(True, True), (True, False), (False, False)}, "every verdict occurs"
+    whole = rows_of(tables.differences_table(scores, "pass", 10, "minus", "grpo"))
+    part = rows_of(tables.differences_table(scores, "pass", 10, "minus", "grpo", ["hard"], ["vpo"]))
+    for (task, arm), is_bold in significant.items():
+        cell = whole[f"`{arm}`"][task]
+        assert cell.startswith("**") == is_bold
+        assert cell.endswith("†") == (pairs[task, arm] < 0.05 and not is_bold)
+    assert part == {"`grpo`": {"hard": whole["`grpo`"]["hard"]}, "`vpo`": {"hard": whole["`vpo`"]["hard"]}}
+
+
+def test_a_number_that_disagrees_with_the_data_is_found_and_mended(
+    root: Path, scores: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--root", str(root), "--from", str(root / "studies" / "results")]
+    page, appendix = root / "docs" / "page.md", root / "docs" / "results_tables.md"
+    pages.main([*options, "--write"])
+    pages.main(options)
+    written = page.read_text(encoding="utf-8")
+    score = np.mean([utility(root, "hard", "vpo", seed) for seed in SEEDS])
+    assert float(re.search(r"utility@3 -->(\.\d+)<!-- end", written)[1]) == pytest.approx(score, abs=0.005)
+    assert "| `vpo` | " in written
+    assert "1 of 18 runs of toy have no data file: hard, max_at_k (seed 2)." in appendix.read_text(encoding="utf-8")
+    for path in (page, appendix):
+        before = path.read_text(encoding="utf-8")
+        last = re.findall(r"\d(?=[^\d]*$)", before)[-1]
+        place = before.rindex(last)
+        path.write_text(before[:place] + str((int(last) + 1) % 10) + before[place + 1 :], encoding="utf-8")
+        with pytest.raises(SystemExit, match=f"docs/{path.name}: other numbers than the data files have"):
+            pages.main(options)
+        pages.main([*options, "--write"])
+        assert path.read_text(encoding="utf-8") == before
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("mark", "reason"),
+    [
+        ("table: toys utility@3", "the study 'toys' has no data files"),
+        ("table: toy utility@3 minus grpo tasks=maze", "there are no data files of 'maze', but of easy, hard"),
+        ("table: toy speed@3", "'speed' is no measure: utility, best, pass"),
+        ("table: toy utility@3 besides grpo", "'besides grpo' is neither minus nor over"),
+        ("value: toy hard ppo utility@3", "there are no data files of it"),
+        ("value: toy hard vpo utility", "'utility' is no measure at k, such as utility@3"),
+    ],
+)
+def test_a_mark_that_cannot_be_filled_is_named(mark: str, reason: str, root: Path) -> None:
+    studies = pages.Studies(root / "studies", root / "studies" / "results")
+    with pytest.raises(ValueError, match=re.escape(f"docs/a.md: <!-- {mark} -->: {reason}")):
+        pages.filled(f"<!-- {mark} --><!-- end -->", studies, Path("docs/a.md"))
+
+
+@pytest.mark.parametrize("words", ["pages.py --write --root .", "tables.py studies/toy.toml", "suite.py"])
+def test_results_are_printed_without_torch(words: str, root: Path) -> None:
+    name, *arguments = words.split()
+    if name == "suite.py":
+        arguments += ["studies/toy.toml", "--out", "figures"]
+    arguments += ["--from", "studies/results"]
+    code = (
+        f"import runpy, sys; sys.argv = {[name, *arguments]!r}; sys.path.insert(0, {str(STUDIES)!r}); "
+        f"runpy.run_path({str(STUDIES / name)!r}, run_name='__main__'); sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
