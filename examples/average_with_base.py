@@ -4,7 +4,7 @@
     vpo eval averaged --env vpo/Maze-v0 --env-kwargs '{"preset": "compact"}' --num-answers 3
 
 Choose the share on the validation split (`vpo eval --split validation`). Adapters are merged. After Wortsman et al.,
-Robust fine-tuning of zero-shot models (arXiv 2109.01903). docs/methods.md says what it is worth.
+Robust fine-tuning of zero-shot models (arXiv 2109.01903). docs/methods.md says what it gains.
 """
 
 from __future__ import annotations

@@ -28,10 +28,10 @@ METHODS = ("best-of-n", "evolve")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "targets", nargs="*", default=["tiny-maze"], metavar="TARGET", help="policies, default tiny-maze"
+        "targets", nargs="*", default=["tiny-maze"], metavar="TARGET", help="runs or models (default: tiny-maze)"
     )
     parser.add_argument("--mazes", type=int, default=16, help="held-out mazes (default: 16)")
-    parser.add_argument("--answers", type=int, default=150, help="routes sampled for each, default 150")
+    parser.add_argument("--answers", type=int, default=150, help="routes sampled for each maze (default: 150)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("searches/evolve_maze"))
     options = parser.parse_args()

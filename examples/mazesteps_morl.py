@@ -78,5 +78,5 @@ def main(steps: int = 20000, seed: int = 0) -> tuple[float, float, float]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=20000, help="moves to learn from, default 20000")
+    parser.add_argument("--steps", type=int, default=20000, help="moves to learn from (default: 20000)")
     sys.exit(exit_status(partial(main, parser.parse_args().steps)))

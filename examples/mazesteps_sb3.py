@@ -60,5 +60,5 @@ def main(steps: int = 8000) -> tuple[float, float, float]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=8000, help="moves to learn from, default 8000")
+    parser.add_argument("--steps", type=int, default=8000, help="moves to learn from (default: 8000)")
     sys.exit(exit_status(partial(main, parser.parse_args().steps)))

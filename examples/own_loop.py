@@ -69,7 +69,7 @@ def train(policy: LMPolicy, env: vpo_envs.VectorTextEnv, steps: int) -> None:
 
 
 def evaluate(policy: LMPolicy) -> None:
-    """Print what 30 answers, in ten responses, of 100 held-out mazes are worth."""
+    """Print what 30 answers, in ten responses, to each of 100 held-out mazes score."""
     env = gym.make("vpo/Maze-v0", preset="compact", num_answers=ANSWERS, split="test").unwrapped
     pool = sample_pool(
         env, policy, range(100), rollouts=30 // ANSWERS, max_new_tokens=60, temperature=1.0, seed=[SEED, 1]
@@ -81,7 +81,7 @@ def evaluate(policy: LMPolicy) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=150, help="training steps (default 150)")
+    parser.add_argument("--steps", type=int, default=150, help="training steps (default: 150)")
     options = parser.parse_args()
     torch.manual_seed(SEED)
     policy = LMPolicy.from_pretrained("tiny-maze", device="cpu")

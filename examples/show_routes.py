@@ -20,7 +20,7 @@ from vpo_envs.common.wording import counted
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="folder of a run on a maze")
-    parser.add_argument("--mazes", type=int, default=3, help="how many mazes (default: 3)")
+    parser.add_argument("--mazes", type=int, default=3, help="validation mazes to draw (default: 3)")
     parser.add_argument("--out", type=Path, default=Path("routes.png"), help="picture to write (default: routes.png)")
     arguments = parser.parse_args()
     policy = load_policy(str(arguments.run))

@@ -1,4 +1,4 @@
-"""Teach a pretrained instruction model a task, then train it with VPO and with GRPO from the same start.
+"""Teach a pretrained instruction model a task, then train this base with VPO and with GRPO.
 
 `make smollm2` fetches SmolLM2-135M-Instruct, 93 MB. Without options this trains it on two CPU cores, in under an hour:
 
@@ -9,8 +9,8 @@ Any other causal language model, by name, folder or GGUF file; every setting of 
     python examples/train_pretrained.py --model Qwen/Qwen3-0.6B --name qwen --steps 200
 
 The same command continues after a stop, and what is finished is kept. `--methods vpo` and `--methods grpo` train in two
-processes side by side, and `--methods` alone makes only the start. `--warm-steps` and `--warm-batch` set the steps of
-the warm start and their responses, and `--warm-env-kwargs` its level if it is not that of the training.
+processes side by side. `--methods` alone makes only the base. `--warm-steps` and `--warm-batch` set the steps of the
+warm start and the responses per step. `--warm-env-kwargs` sets its level if it differs from that of the training.
 `--preset programs` is the study of docs/pretrained.md.
 """
 
@@ -115,7 +115,7 @@ def warm_start(config: TrainConfig, base: Path, chosen: argparse.Namespace) -> N
 
 
 def train(config: TrainConfig, folder: Path, method: str) -> None:
-    """Train from the start with one method; continue where it was stopped."""
+    """Train the base with one method; continue where it was stopped."""
     from vpo_agent.job import train_and_report
 
     print(f"== {method}: {counted(config.steps, 'step')} from {folder / 'base'}", flush=True)

@@ -62,7 +62,7 @@ OnStep = Callable[[dict[str, Any], Rollouts], None]
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step leaves."""
+    """The result of a step."""
 
     row: dict[str, Any]
     """Its row for the log."""
@@ -71,7 +71,7 @@ class StepResult:
 
 @dataclass(frozen=True)
 class ScoredRollouts:
-    """What a step learns from."""
+    """The rollouts that a step learns from, with their scores and advantages."""
 
     rollouts: Rollouts
     result: Advantages
@@ -315,15 +315,14 @@ class Trainer(Training):
             self._log.write(self._validate())
 
     def checkpoint_due(self) -> bool:
-        """Return whether a checkpoint falls due.
-
-        A skipped step leaves the weights as they were; its checkpoint is made up for, but for that of the last step.
+        """Return True when a checkpoint is due. A skipped step changes no weight, so its checkpoint is saved after the
+        next step that does. The last step always saves one.
         """
         every = self.config.checkpoint_every
         return self.step == self.steps or (self.step // every > self._saved_step // every and not self._bad_in_a_row)
 
     def is_sound(self) -> bool:
-        """Return whether the last step was finite and whole, so that its weights are worth a checkpoint."""
+        """Return whether the last step was finite and complete, so that its weights should be saved."""
         return not self._bad_in_a_row and self.optimizer.is_whole
 
     def save(self) -> None:

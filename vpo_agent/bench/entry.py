@@ -30,7 +30,7 @@ from vpo_envs.text import answer_tags
 TOLERANCE = 0.005
 """By how much the scores of a local model may differ when they are sampled again."""
 MOST = 1e12
-"""Numbers of an entry are smaller."""
+"""Upper bound of the numbers of an entry."""
 NEEDED = {"track", "name", "score", "tasks", "seed", "prompts", "models"}
 BAND = ("mean", "low", "high")
 SHARES = ("coverage", "read", "truncated")
@@ -164,7 +164,7 @@ def _damage(entry: Mapping[str, Any]) -> str:
                 return f"{task} has no finite number {column!r}"
     name, seed = entry["name"], entry["seed"]
     if not isinstance(seed, int) or not 0 <= seed < 2**63 or not isinstance(name, str) or not is_plain(name):
-        return "its seed or its name is none"
+        return "its seed is no whole number, or its name is no plain text"
     # There are none behind an endpoint.
     if not isinstance(models, dict) or (models and set(models) != set(names)):
         return "its models are not stated for each task"

@@ -29,7 +29,7 @@ from vpo_envs.text import Prompt, format_answers
 OPTIMUM = "optimum"
 """Stands for a model that answers with the best three answers of the exact front."""
 BLIND = "blind"
-"""Stands for a model that answers without what its answers should rest on."""
+"""Stands for a model that answers without reading what its answers should rest on."""
 WRITTEN = (OPTIMUM, BLIND)
 """Names of models whose answers are written, not sampled."""
 BLIND_FILE = Path(__file__).with_name("blind.json.gz")
@@ -80,7 +80,7 @@ class Written(TextSampler):
 
 
 def blind_responses() -> dict[str, dict[str, list[str]]]:
-    """Return the responses of answers that leave out what they should rest on, by track and task, for seed 0."""
+    """Return the responses of the blind answers by track and task, for seed 0."""
     responses: dict[str, dict[str, list[str]]] = parse_json(gzip.decompress(BLIND_FILE.read_bytes()))
     return responses
 

@@ -31,10 +31,10 @@ class BenchTask(NamedTuple):
     size: int
     max_new_tokens: int
     blind: float
-    """What three answers earn that leave out the lines they should rest on, as a share of the best three of the exact
-    front: docs/blind.md says which, and a test measures it on the public prompts."""
+    """Utility of three answers that ignore the lines they should rest on, as a share of the utility of the best three
+    of the exact front. docs/blind.md describes these answers, and a test measures the share on the public prompts."""
     best: float
-    """What the best three answers of the exact front earn, in the mean over the public prompts."""
+    """Utility of the best three answers of the exact front, on average over the public prompts."""
     model: str | None = None
     """The bundled model that answers by default."""
 

@@ -263,8 +263,8 @@ def check(arguments: argparse.Namespace) -> None:
     prompts = read_rows(arguments.prompts, columns(arguments.columns))[: arguments.num_tasks or 64]
     rewards = FunctionRewards(load_functions(arguments.id), prompts, bounds)
     said = (
-        f"prompts for several answers say: {rewards.goals}\na goal is the first line of its function's docstring; "
-        """in training, --env-kwargs '{"name_goals": false}' leaves the goals out"""
+        f"prompts for several answers say: {rewards.said_in_prompts}\neach objective is described by the first line of "
+        """its function's docstring; --env-kwargs '{"name_objectives": false}' leaves this sentence out in training"""
     )
     _report(f"{arguments.id}, {len(prompts)} prompts of {arguments.prompts}", rewards, said)
 

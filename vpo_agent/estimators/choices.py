@@ -21,7 +21,8 @@ POOLED = ("vpo_pool", "set_rl", "max_at_k")
 """Methods that score pools of rollouts, with the option k."""
 MOST_ANSWERS_OF_A_SEARCH = 128
 FEWEST_FOR_A_POOL = 16
-"""Answers of a search from which pools pay: on five tasks VPO was level or ahead at ten, and pools at thirty."""
+"""Answers of a search from which pools of rollouts pay. On five tasks, VPO scored at least as much with 10 answers, and
+pools with 30."""
 SET_SIZE = 3
 """Answers of a response where a method scores sets."""
 
@@ -36,8 +37,8 @@ def settings_for_search(budget: int, given: Mapping[str, Any], rollouts: int) ->
     | 3 to 15 | vpo | 3 | |
     | 16 to 128 | vpo_pool, baseline subset | 3 | a third of the answers, at most half the ``rollouts`` |
 
-    Settings that are ``given`` stay, and the others follow them. A pool of all rollouts of a prompt has no other to be
-    compared with: on a maze, k = 8 of 8 rollouts lost what k = 4 kept.
+    Settings that are ``given`` stay, and the others follow them. A pool of all rollouts of a prompt has no other pool
+    to be compared with: on a maze, training with k = 8 of 8 rollouts lost answers that k = 4 kept.
     """
     method = given.get("method")
     m = given.get("num_answers") or (1 if method and answers_of(method) == "single" else min(SET_SIZE, budget))

@@ -193,23 +193,23 @@ def _reward_vectors(pool: Pool) -> Iterator[Measure]:
     if pool.fronts is not None:
         fronts = [front[:, active] for front, active in zip(pool.fronts, pool.active, strict=True)]
         if is_bounded and (volumes := _volumes(fronts)) is not None:
-            meaning = "that of the exact front, the highest possible"
+            meaning = "hypervolume of the exact front, the highest possible"
             yield Measure("front hypervolume", unit, "", meaning, volumes, headline=False)
         pairs = list(zip(fronts, reached, strict=True))
         attained = np.array([coverage(front, points, ROUNDING) for front, points in pairs])
         meaning = "share of the exact front's points that answers attain"
         yield Measure("coverage", unit, "higher", meaning, attained)
         nearly = np.array([coverage(front, points, NEAR + ROUNDING) for front, points in pairs])
-        meaning = f"the same, if an answer may fall short by {NEAR} in every objective"
+        meaning = f"share of the exact front's points that answers miss by at most {NEAR} in every objective"
         yield Measure(f"coverage within {NEAR}", unit, "higher", meaning, nearly, headline=False)
     sizes = np.array([float(len(points)) for points in reached])
     meaning = "distinct reward vectors that no other answer dominates"
     yield Measure("non-dominated vectors", unit, "higher", meaning, sizes, headline=False, bounds="from 1")
-    meaning = "mean L1 distance between reward vectors"
+    meaning = "mean L1 distance between the reward vectors of two answers"
     yield Measure("diversity", unit, "higher", meaning, diversity(answers), bounds="0 to d")
     if pool.rewards.shape[2] > 1:
         spread = diversity(pool.active_rewards()).mean(axis=1)
-        meaning = "mean L1 distance between the reward vectors of one rollout"
+        meaning = "mean L1 distance between the reward vectors of two answers of one response"
         yield Measure("set diversity", _rollout_unit(pool), "higher", meaning, spread, bounds="0 to d")
 
 
@@ -221,15 +221,17 @@ def _statuses(pool: Pool) -> Iterator[Measure]:
         tokens, meaning = pool.tokens.mean(axis=1), "generated tokens of a response"
         yield Measure("tokens", _rollout_unit(pool), "", meaning, tokens, headline=False, bounds="from 0")
     unreadable = np.isin(status, (Status.MISSING, Status.UNPARSABLE)).mean(axis=1)
-    yield Measure("answers unreadable", ANSWER, "lower", "share that is missing or unparsable", unreadable)
+    yield Measure("answers unreadable", ANSWER, "lower", "share of answers that are missing or unparsable", unreadable)
     repeated = (status == Status.DUPLICATE).mean(axis=1)
-    yield Measure("answers repeated", ANSWER, "lower", "share that repeats an answer of the same rollout", repeated)
+    yield Measure(
+        "answers repeated", ANSWER, "lower", "share of answers that repeat one of the same response", repeated
+    )
     unrewarded = ((status == Status.OK) & (answers == 0).all(axis=2)).mean(axis=1)
-    meaning = "share that is readable and new, yet earns nothing"
+    meaning = "share of answers that are readable and new, yet earn nothing"
     yield Measure("answers with zero reward", ANSWER, "lower", meaning, unrewarded, headline=False)
     for name, code, meaning in (
-        ("answers timed out", Status.TIMED_OUT, "share that exceeded the scorer's time limit"),
-        ("answers without a score", Status.INVALID, "share whose scorer failed; counted as zero"),
+        ("answers timed out", Status.TIMED_OUT, "share of answers that exceeded the scorer's time limit"),
+        ("answers without a score", Status.INVALID, "share of answers whose scorer failed; counted as zero"),
     ):
         if (status == code).any():
             yield Measure(name, ANSWER, "lower", meaning, (status == code).mean(axis=1))

@@ -1,4 +1,4 @@
-"""What a pool or a run says about where it comes from, which may have been written by anybody: checked by type."""
+"""The stated origin of a pool or a run, which anybody may have written: it is checked by type."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def fewer_tasks(env: AnyEnv, indices: Sequence[int], count: int) -> str:
     """Say that a split has fewer tasks than the ``count`` that was asked for; empty if it has enough."""
     if len(indices) >= count:
         return ""
-    return f"the split {env.split} has {counted(len(indices), 'task')}, so all of them are asked, not {count}"
+    return f"the split {env.split} has {counted(len(indices), 'task')}, so all of them are used, not {count}"
 
 
 def sample_pool(

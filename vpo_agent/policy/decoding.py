@@ -26,7 +26,7 @@ GREEDY_BELOW = 1e-4
 LOOK_EVERY_GPU = 8
 """Tokens that a GPU samples before the host looks at them, for which it must wait until the GPU has finished.
 
-RowCache that have ended in the meantime are sampled on for nothing. Neither cost was measured on a GPU.
+Rows that have ended in the meantime are sampled on for nothing. Neither cost was measured on a GPU.
 """
 
 

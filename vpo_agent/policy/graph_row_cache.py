@@ -1,4 +1,4 @@
-"""RowCache on a GPU: a decoding step of all layers is recorded once, as a CUDA graph, and then replayed.
+"""The rows of a cache on a GPU: a decoding step of all layers is recorded once, as a CUDA graph, and then replayed.
 
 A step of one token launches hundreds of kernels, and Python launches them more slowly than a GPU runs them. A graph
 needs the same memory at every replay. So a step here attends to whole columns of the cache, of which it masks those
@@ -25,7 +25,7 @@ COLUMNS_AHEAD = 128
 
 
 class GraphRowCache(RowCache):
-    """RowCache whose steps are replayed; on a CPU the same steps are computed each time."""
+    """Rows whose steps are replayed; on a CPU the same steps are computed each time."""
 
     leaving_share = 2
     """Fewer removals, since each has the step recorded anew."""

@@ -23,7 +23,7 @@ from vpo_agent.policy.cached_model import CachedModel, Prompts, RowsLayer
 
 
 class RowCache:
-    """RowCache with the keys and values of all their tokens; nothing else may use the model while rows are running."""
+    """Rows with the keys and values of all their tokens; nothing else may use the model while rows are running."""
 
     leaving_share = 8
     """Ended rows should leave once they are one in this many: each removal copies part of the cache."""
@@ -129,7 +129,7 @@ class RowCache:
 
 
 class SharedRowCache(RowCache):
-    """RowCache that join at the same time and share the keys and values of their prompts."""
+    """Rows that join at the same time and share the keys and values of their prompts."""
 
     @property
     def open(self) -> bool:

@@ -123,7 +123,7 @@ def harbor_report(trials: Sequence[Trial]) -> str:
     values = np.concatenate([front.ravel() for front in fronts.values()] or [np.zeros(0)])
     if len(values) and (values.min() < 0 or values.max() > 1):
         low, high = values.min(), values.max()
-        parts.append(f"Rewards reach from {low:g} to {high:g}: utilities weigh them as they are, without scaling.")
+        parts.append(f"Rewards range from {low:g} to {high:g}: utilities weigh them as they are, without scaling.")
     return "\n\n".join(parts)
 
 
@@ -150,7 +150,7 @@ def _warning(trials: Sequence[Trial], names: Mapping[str, set[str]]) -> Iterator
         causes = Counter(name for names_of_trial in lacking for name in names_of_trial).most_common()
         why = ", ".join(f"{count} without {name}" for name, count in causes)
         shares = f"{left} of {counted(len(trials), 'trial')}"
-        yield f"Warning: {shares} are left out ({why}): the numbers speak of the others."
+        yield f"Warning: {shares} are left out ({why}): the measures describe the other trials."
 
 
 def _left_out(trials: Sequence[Trial], names: Mapping[str, set[str]]) -> Iterator[str]:

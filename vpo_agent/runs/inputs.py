@@ -1,4 +1,4 @@
-"""What a training reads beside its settings, by hash: prompts, reward code, what the environment asks, models.
+"""Hashes of what a training reads beside its settings: prompts, reward code, what the environment asks, models.
 
 A run that goes on with other inputs would compare answers from before and after under two different measures. So the
 hashes are kept beside the run, and a run whose inputs have changed is continued only if the user says so.
@@ -38,7 +38,7 @@ WHOLE, HUB = "whole:", "hf:"
 
 
 class Accepted(NamedTuple):
-    """A change of inputs with which the user had a run go on."""
+    """A change of inputs that the user accepted for a run."""
 
     step: int
     changed: list[str]

@@ -18,7 +18,7 @@ STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Training(ABC):
-    """A training that is taken step by step; a subclass says what a step is.
+    """A training that runs step by step; a subclass defines a step.
 
     A step has two halves. :meth:`prepare` changes nothing that matters to later steps, so Ctrl-C may end it.
     :meth:`learn` changes the weights, and is followed by the rows of the step: Ctrl-C waits until they are written.
@@ -43,18 +43,18 @@ class Training(ABC):
 
     @abstractmethod
     def report(self, result: Any) -> None:
-        """Do what else falls due after a step: show it, evaluate."""
+        """Do what is due after a step: show its row, evaluate."""
 
     @abstractmethod
     def checkpoint_due(self) -> bool:
-        """Return whether a checkpoint falls due after this step."""
+        """Return True when a checkpoint is due after this step."""
 
     @abstractmethod
     def save(self) -> None:
         """Save a checkpoint of the steps taken."""
 
     def is_sound(self) -> bool:
-        """Return whether the weights are worth a checkpoint."""
+        """Return whether the weights should be saved."""
         return True
 
     def take_steps(self) -> None:

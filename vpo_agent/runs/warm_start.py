@@ -144,10 +144,10 @@ class WarmStartTraining(Training):
         self._losses.clear()
 
     def report(self, result: float) -> None:
-        """Nothing else falls due."""
+        """Nothing else is due."""
 
     def checkpoint_due(self) -> bool:
-        """Return whether a row is written, and a checkpoint saved, after this step."""
+        """Return True when a row is written and a checkpoint saved after this step."""
         return self.step % self.recipe.eval_every == 0 or self.step == self.steps
 
     def save(self) -> None:

@@ -83,9 +83,9 @@ def vector_task(
         raise ValueError(f"{env} has an objective named {taken.pop()!r}, a key of every score: rename it")
     samples = []
     for index in range(size):
-        instance = made.task(index)
-        prompt = made.prompt(instance, num_answers)
-        samples.append(Sample(input=prompt, id=f"{split}-{index}", metadata={"task": instance.model_dump(mode="json")}))
+        env_task = made.task(index)
+        prompt = made.prompt(env_task, num_answers)
+        samples.append(Sample(input=prompt, id=f"{split}-{index}", metadata={"task": env_task.model_dump(mode="json")}))
     solver = respond(env, kwargs) if made.turn_tags else generate()
     return Task(dataset=samples, solver=solver, scorer=reward_vector(env, kwargs, num_answers, weights))
 
@@ -130,18 +130,18 @@ def reward_vector(env: str, env_kwargs: dict[str, Any], num_answers: int, weight
     made = make_text_env(env, **env_kwargs, num_answers=num_answers)
 
     async def score(state: TaskState, target: Target) -> Score:
-        instance = made.task_type.model_validate(state.metadata["task"])
-        turns = made.turns(instance)
+        env_task = made.task_type.model_validate(state.metadata["task"])
+        turns = made.turns(env_task)
         if turns is None:
             response = state.output.completion
         else:
             response = (await asyncio.to_thread(turns.take_messages, written_messages(state))).response
         # A scorer may run programs for seconds, and other samples go on meanwhile.
-        batch = await asyncio.to_thread(made.score_batch, [instance], [response])
+        batch = await asyncio.to_thread(made.score_batch, [env_task], [response])
         if (batch.status == Status.INVALID).any():
             explanation = f"the scorer of {env} failed: {batch.failure}"
             return Score.unscored(reason="scoring_failed", explanation=explanation)
-        active = made.active(instance)
+        active = made.active(env_task)
         vectors = batch.rewards[0].astype(np.float64)
         fixed = read_weights(weights, active, made.objective_names)
         best = vectors[(vectors @ fixed).argmax()]

@@ -44,7 +44,7 @@ class VectorData(vf.TaskData):
     """Answers in a response, m."""
     weights: dict[str, float]
     """Weight of each objective."""
-    instance: dict[str, Any]
+    env_task: dict[str, Any]
     """The environment's own task."""
     sampling: dict[str, Any]
     """Settings of the call."""
@@ -63,7 +63,7 @@ class VectorTask(vf.Task[VectorData]):
     async def response(self, trace: vf.Trace) -> TakenTurn:
         """Return the response so far, with the replies in it, and the reply to its last turn."""
         env = text_env(self.data)
-        turns = env.turns(env.task_type.model_validate(self.data.instance))
+        turns = env.turns(env.task_type.model_validate(self.data.env_task))
         if turns is None:
             return TakenTurn(trace.last_reply, 0)
         messages = [message.content or "" for message in trace.assistant_messages]
@@ -85,13 +85,13 @@ class VectorTask(vf.Task[VectorData]):
             return
         data = self.data
         env = text_env(data)
-        instance = env.task_type.model_validate(data.instance)
-        active = env.active(instance)
+        env_task = env.task_type.model_validate(data.env_task)
+        active = env.active(env_task)
         weights = read_weights([data.weights[name] for name in env.objective_names], active, env.objective_names)
         trace.rewards.update(dict.fromkeys(env.objective_names))
         response = (await self.response(trace)).response
         # A scorer may run programs for seconds, and other rollouts go on meanwhile.
-        batch = await asyncio.to_thread(env.score_batch, [instance], [response])
+        batch = await asyncio.to_thread(env.score_batch, [env_task], [response])
         if (batch.status == Status.INVALID).any():
             raise ScorerFailure(f"the scorer of {data.env} failed: {batch.failure}")
         matrix = batch.rewards[0].astype(np.float64)
@@ -151,12 +151,12 @@ class VectorTaskset(vf.Taskset[VectorTask, VectorTasksetConfig]):
         else:
             weights = dict(zip(names, env.scalar_weights or [1.0] * env.reward_dim, strict=True))
         for index in range(config.size):
-            instance = env.task(index)
+            env_task = env.task(index)
             data = VectorData(
                 name=f"{prefix}{config.split}-{index}",
-                prompt=env.prompt(instance, config.num_answers),
+                prompt=env.prompt(env_task, config.num_answers),
                 weights=weights,
-                instance=instance.model_dump(mode="json"),
+                env_task=env_task.model_dump(mode="json"),
                 **config.model_dump(include={"env", "env_kwargs", "num_answers", "sampling", "scale"}),
             )
             yield VectorTask(data, config.task)

@@ -25,7 +25,7 @@ from vpo_envs.functions.rewards import (
     Trainer,
     by_name,
     find_functions,
-    goals,
+    goals_sentence,
     good_responses,
     load_functions,
     read_prompt_row,
@@ -112,14 +112,14 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
         columns: The fields of the file that have other names there, such as ``{"prompt": "question"}``.
         ranges: Lowest and highest reward, of all functions or by the name of the objective; (0, 1) by default.
         check_rewards: Whether :meth:`check_scorers` tries the functions.
-        name_goals: Whether prompts for several answers name the objectives, each with the first line of the function's
-            docstring.
+        name_objectives: Whether prompts for several answers name the objectives, each with the first line of its
+            function's docstring.
         **options: Those of :class:`vpo_envs.TaskEnv`.
     """
 
     task_type = PromptTask
     namespace = 27
-    harmless_arguments = TaskEnv.harmless_arguments | {"columns", "ranges", "check_rewards", "name_goals"}
+    harmless_arguments = TaskEnv.harmless_arguments | {"columns", "ranges", "check_rewards", "name_objectives"}
     example_row: ClassVar[dict[str, Any]] = {"prompt": "What is 12 + 30?", "answer": "42"}
     objectives: tuple[Objective, ...] = (Objective("reward", "The reward function that is named", float),)
 
@@ -131,7 +131,7 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
         columns: Mapping[str, str] | None = None,
         ranges: Sequence[float] | Mapping[str, Sequence[float]] = (0.0, 1.0),
         check_rewards: bool = True,
-        name_goals: bool = True,
+        name_objectives: bool = True,
         **options: Any,
     ) -> None:
         if source == BUILTIN or not rewards:
@@ -143,7 +143,7 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
         if not isinstance(columns, Mapping | None):
             raise ValueError(f"columns must be a mapping such as {{'prompt': 'question'}}, got {columns!r}")
         self._columns = columns
-        self._check_rewards, self._name_goals = check_rewards, name_goals
+        self._check_rewards, self._name_objectives = check_rewards, name_objectives
         super().__init__(source=source, **options)
         self.functions = RewardFunctions(functions, [task.row for task in self.rows])
         names = self.functions.names
@@ -181,7 +181,7 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
         if num_answers == 1:
             request = f"Answer between these tags:\n{tags}"
         else:
-            said = f" {goals(self.functions.described)}" if self._name_goals else ""
+            said = f" {goals_sentence(self.functions.described)}" if self._name_objectives else ""
             request = f"{several_answers(num_answers)}{said} Use these tags:\n{tags}"
         if isinstance(task.asked, str):
             return f"{task.asked}\n\n{request}"

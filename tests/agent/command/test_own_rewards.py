@@ -144,7 +144,7 @@ def test_functions_get_tokens_and_state_in_training_and_where_a_run_is_evaluated
     assert seen() == {(0, 3), (2, 3), (3, 3)}
     forget()
     trusted = ["--trust", "source,rewards", "--import", "own_rewards.py", "--k", "6", "--eval-prompts", "2"]
-    assert main(["eval", "runs/own", *trusted, "--checkpoint", "initial", "--out", "initial"]) == 0
+    assert main(["eval", "runs/own", *trusted, "--checkpoint", "base", "--out", "initial"]) == 0
     assert seen() == {(0, 3)}
     forget()
     assert main(["eval", "runs/own", *trusted, "--out", "last"]) == 0
@@ -297,11 +297,11 @@ def test_a_small_file_is_asked_once_and_that_is_said(
     (folder / "rows.jsonl").write_text("\n".join(rows + rows))
     own = [str(letters_model), *OPTIONS, "--max-new-tokens", "8"]
     assert main(["eval", *own, "--k", "2", "--eval-prompts", "30", "--out", "found"]) == 0
-    said = re.search(r"the split test has (\d+) tasks, so all of them are asked, not 30\n", capsys.readouterr().out)
+    said = re.search(r"the split test has (\d+) tasks, so all of them are used, not 30\n", capsys.readouterr().out)
     different = int(said[1])
     pool = Pool.load(folder / "found" / "pool.npz")
     assert len(pool.indices) == len(set(pool.tasks)) == different < 30
     forget()
     assert main(["search", *own, "--method", "best-of-n", "--iterations", "2", "--out", "searched"]) == 0
-    assert f"the split test has {different} tasks, so all of them are asked, not 20\n" in capsys.readouterr().out
+    assert f"the split test has {different} tasks, so all of them are used, not 20\n" in capsys.readouterr().out
     assert len((folder / "searched" / "letters0.jsonl").read_text().splitlines()) == different

@@ -78,7 +78,7 @@ def test_agents_are_apart_and_covered_against_the_front_of_all(
     parts = capsys.readouterr().out.split("## ")[1:]
     assert [part.split("\n")[0] for part in parts] == ["both m", "crashed m", "one m", "wide m"]
     assert [table(part).get("coverage", ["", ""])[1] for part in parts] == ["0.667", "", "0.333", "0.333"]
-    assert "Rewards reach from -1 to 3" in parts[-1]
+    assert "Rewards range from -1 to 3" in parts[-1]
     assert "1 trial without a reward (DaytonaError 1)" in parts[1]
 
 
@@ -90,9 +90,8 @@ def test_a_report_on_fewer_than_half_of_the_trials_begins_with_a_warning(
         add_trial(tmp_path, name, "t", {"tests": 1})
     add_trial(tmp_path, "none", "t")
     assert main(["eval", "--harbor", str(tmp_path)]) == 0
-    said = (
-        "Warning: 4 of 5 trials are left out (3 without speed, 1 without any reward): the numbers speak of the others."
-    )
+    why = "3 without speed, 1 without any reward"
+    said = f"Warning: 4 of 5 trials are left out ({why}): the measures describe the other trials."
     assert capsys.readouterr().out.startswith(f"{said}\n")
 
 
