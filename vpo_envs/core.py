@@ -51,7 +51,7 @@ from vpo_envs.contract.streams import split_of_content as split_of_content
 from vpo_envs.contract.turns import TakenTurn, Turns
 from vpo_envs.pareto import FactGrid, falling_component, non_dominated
 from vpo_envs.text import Call as Call
-from vpo_envs.text import Prompt, split_answers, with_reply
+from vpo_envs.text import Prompt, format_answers, split_answers, with_reply
 
 
 class Frozen(BaseModel):
@@ -167,7 +167,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     reads, runs or requests. All other arguments need ``--trust``."""
     runs_programs: ClassVar[bool] = False
     """Whether evaluating an answer runs a program in it. Programs of a saved file need ``--trust``."""
-    turn_tags: ClassVar[tuple[str, ...]] = ()
+    turn_tags: tuple[str, ...] = ()
     """Names of the tags with which a model calls the environment in the middle of a response, as ``("open",)`` for
     ``<open>…</open>``. They are lower-case letters, digits and ``_``."""
     max_calls: int = 8
@@ -273,6 +273,13 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     def effective(self, answer: AnswerT, outcome: OutcomeT) -> AnswerT:
         """Return ``answer`` without the parts that did not affect its outcome; equal results are duplicates."""
         return answer
+
+    def feedback(self, task: TaskT, answer: str) -> str | None:
+        """Return what an answer does on the examples of the prompt; ``None``, the default, if that is not known.
+
+        A search shows it to the model beside the answer that is to be improved. It holds nothing that only scores tell.
+        """
+        return None
 
     def evaluate_many(self, pairs: Sequence[tuple[TaskT, AnswerT]]) -> Sequence[OutcomeT | Failure]:
         """Evaluate tasks with parsed answers, no pair twice; override it to evaluate them in parallel.
@@ -448,8 +455,11 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         over = episode.is_over and not turn.is_cut
         return episode.observation(), matrix.sum(axis=0, dtype=np.float32), over, turn.is_cut, info
 
-    def turns(self, task: TaskT) -> Turns | None:
-        """Return how responses to a task are interrupted by replies; ``None`` if the environment never replies."""
+    def turns(self, task: TaskT, num_answers: int | None = None) -> Turns | None:
+        """Return how responses to a task are interrupted by replies; ``None`` if the environment never replies.
+
+        ``num_answers`` is m, where it is not the environment's own.
+        """
         return Turns(self.turn_tags, self.max_calls, partial(self.reply, task)) if self.turn_tags else None
 
     def reply(self, task: TaskT, calls: Sequence[Call]) -> str | None:
@@ -481,6 +491,12 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
 
     def _info(self, task: TaskT) -> dict[str, Any]:
         return {"objectives": self.objective_names, "active_objectives": self.active(task)}
+
+    def demonstrated(self, task: TaskT, rng: np.random.Generator, num_answers: int) -> str:
+        """Return a response with the answers of :meth:`demonstrations` in their tags, and the replies to it."""
+        response = format_answers(self.demonstrations(task, rng, num_answers), num_answers)
+        turns = self.turns(task, num_answers)
+        return response if turns is None else turns.play(response)
 
     def played(self, task: TaskT, calls: Sequence[Call], answer: str) -> str:
         """Return an answer after calls and the replies to them, as :func:`~vpo_envs.text.split_answers` does."""
@@ -630,9 +646,9 @@ AnyEnv = VectorTextEnv[Any, Any, Any]
 """An environment whose types do not matter."""
 
 
-def turns_of(env: AnyEnv, tasks: Sequence[Any]) -> list[Turns] | None:
-    """Return how an environment replies in the responses to each task; ``None`` if it never does."""
-    turns = [env.turns(task) for task in tasks]
+def turns_of(env: AnyEnv, tasks: Sequence[Any], num_answers: Sequence[int]) -> list[Turns] | None:
+    """Return how an environment replies in responses of so many answers to each task; ``None`` if it never does."""
+    turns = [env.turns(task, m) for task, m in zip(tasks, num_answers, strict=True)]
     return [turn for turn in turns if turn is not None] or None
 
 

@@ -275,7 +275,7 @@ class TRLAdapter:
             max_new_tokens=trainer.max_completion_length,
             temperature=trainer.temperature,
             seed=[trainer.args.seed, trainer.state.global_step, PartialState().process_index],
-            turns=turns_of(self.env, tasks),
+            turns=turns_of(self.env, tasks, numbers),
         )
         trainer.model.train(training)
 

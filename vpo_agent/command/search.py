@@ -20,7 +20,7 @@ from vpo_agent.runs.continuing import vpo_command, when_stopped
 if TYPE_CHECKING:
     from vpo_agent.search.runner import SearchJob, SearchTarget
 
-OF_THE_JOB = ("method", "measure", "split", "tokens", "seed", "temperature", "start", "offspring")
+OF_THE_JOB = ("method", "measure", "split", "tokens", "seed", "temperature", "start", "offspring", "feedback")
 """Options that a search job takes as they are."""
 METHODS = ("best-of-n", "evolve")
 MEASURES = ("scalar", "utility")
@@ -64,6 +64,11 @@ def add_parser(commands: Commands) -> None:
     add("--out", type=Path, metavar="FOLDER", help="output folder (default: searches/METHOD-seedN)")
     add("--start", type=int, default=30, metavar="N", help="evolve: answers sampled before evolution (default: 30)")
     add("--offspring", type=int, default=5, metavar="N", help="evolve: children between selections (default: 5)")
+    add(
+        "--feedback",
+        action="store_true",
+        help="evolve: show the parent with what it does on the examples of the prompt (for a model that can use it)",
+    )
     add("--split", default="test", choices=("validation", "test"), help="split of the tasks (default: test)")
     add("--env", metavar="ID", help="environment of a model that is not a run: id such as vpo/Maze-v0, or MODULE:ID")
     add_env_options(parser)

@@ -14,7 +14,6 @@ from vpo_agent.policy.samples import Samples
 from vpo_agent.policy.turns import response_tokens
 from vpo_agent.rollouts.prompts import check_longest
 from vpo_envs.core import AnyEnv
-from vpo_envs.text import format_answers
 
 WARM_UP_STEPS = 100
 """Most steps over which the learning rate rises."""
@@ -93,7 +92,7 @@ def demonstrated(
     for task in map(env.task, indices):
         m = int(rng.choice(list(answers)))
         prompts.append(env.chat_prompt(task, m))
-        texts += [policy.chat.closed + format_answers(env.demonstrations(task, rng, m), m) for _ in range(each)]
+        texts += [policy.chat.closed + env.demonstrated(task, rng, m) for _ in range(each)]
     encoded = policy.encode_prompts(prompts)
     end = policy.chat.end_ids
     tokens, own = response_tokens(policy.chat, texts)
@@ -109,6 +108,5 @@ def demonstrated(
 def demonstrated_tokens(policy: LMPolicy, env: AnyEnv, num_tasks: int) -> int:
     """Return the most tokens that a model writes in a demonstration for the first ``num_tasks`` tasks, with the end."""
     rng, m = np.random.default_rng(0), env.num_answers
-    answers = [env.demonstrations(task, rng, m) for task in map(env.task, range(num_tasks))]
-    texts = [policy.chat.closed + format_answers(demonstrated, m) for demonstrated in answers]
+    texts = [policy.chat.closed + env.demonstrated(task, rng, m) for task in map(env.task, range(num_tasks))]
     return 1 + max(map(sum, response_tokens(policy.chat, texts)[1]))

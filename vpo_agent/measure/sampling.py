@@ -98,7 +98,7 @@ def sample_pool(
         temperature=temperature,
         seed=seed,
         sample_batch=sample_batch,
-        turns=turns_of(env, tasks),
+        turns=turns_of(env, tasks, [m] * len(tasks)),
         label=label,
     )
     texts = responses.texts

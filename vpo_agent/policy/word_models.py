@@ -96,6 +96,6 @@ def _words(env: AnyEnv, num_tasks: int) -> list[str]:
         words |= {opening, closing}
     for index in progress(range(num_tasks), "reading the words of the task", "task"):
         task = env.task(index)
-        for text in (env.prompt(task, env.num_answers), *env.demonstrations(task, rng, env.num_answers)):
+        for text in (env.prompt(task, env.num_answers), env.demonstrated(task, rng, env.num_answers)):
             words.update(word for word, _ in splitter.pre_tokenize_str(readable(text)))
     return sorted(words)

@@ -106,7 +106,7 @@ def collect(
         temperature=temperature,
         seed=seed,
         sample_batch=sample_batch,
-        turns=turns_of(env, tasks),
+        turns=turns_of(env, tasks, counts.tolist()),
     )
     generated = time.perf_counter()
     scores = score(env, tasks, samples.texts, rollouts=rollouts, num_answers=counts, scorer_threads=scorer_threads)

@@ -31,8 +31,14 @@ class Continuer:
         self.max_new_tokens, self.temperature = settings.max_new_tokens, settings.temperature
         ids, mask = policy.encode_prompts(prompts)
         policy.check_length(ids.shape[1], settings.max_new_tokens)
+        self._lengths = mask.sum(1).tolist()
         with torch.no_grad(), memory_for(counted(len(prompts), "prompt"), "search fewer --eval-prompts"):
             self._prompts = policy.cached_model.read(ids, mask)
+
+    def has_room(self, prompt: int, told: int) -> bool:
+        """Return whether a response fits behind a prompt with ``told`` more tokens."""
+        most = self.policy.cached_model.max_positions
+        return most is None or self._lengths[prompt] + told + self.max_new_tokens <= most
 
     @torch.no_grad()
     def finish(
@@ -41,13 +47,18 @@ class Continuer:
         beginnings: Sequence[Sequence[int]],
         closings: Sequence[str],
         keys: Sequence[Sequence[int]],
+        told: Sequence[bool] | None = None,
     ) -> list[list[int]]:
         """Sample the rest of n responses and return the new tokens of each, at least one.
 
         Each row has the index of its prompt, its first tokens, the tag that ends it, and numbers that key its random
-        stream, whatever other rows are sampled.
+        stream, whatever other rows are sampled. The first tokens of rows that are ``told`` them belong to the prompt.
         """
-        limits = [self.max_new_tokens - len(beginning) for beginning in beginnings]
+        told = told or [False] * len(beginnings)
+        limits = [
+            self.max_new_tokens - (0 if is_told else len(beginning))
+            for beginning, is_told in zip(beginnings, told, strict=True)
+        ]
         finished: list[list[int]] = []
         while len(finished) < len(limits):
             part = slice(len(finished), len(finished) + self.most_rows)

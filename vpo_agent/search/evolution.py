@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from vpo_agent.policy.language_model import LMPolicy
+from vpo_agent.policy.turns import response_tokens
 from vpo_agent.search.continuation import Continuer
 from vpo_agent.search.records import SearchResult
 from vpo_agent.search.settings import Settings
 from vpo_agent.search.tasks import Archive, SearchedTask, check_searchable, log_answers
 from vpo_agent.search.variation import Answer, before, random_prefix, read_answers
 from vpo_envs.core import AnyEnv
-from vpo_envs.text import answer_tags
+from vpo_envs.text import answer_tags, with_reply
 
 FRESH = 0.1
 """Share of children that keep nothing of a parent."""
@@ -112,33 +114,66 @@ def evolve(env: AnyEnv, policy: LMPolicy, indices: Sequence[int], settings: Sett
         # One row for each child; the lists go together.
         rows: list[int] = []
         keys: list[tuple[int, ...]] = []
-        beginnings: list[list[int]] = []
-        positions: list[int] = []
+        begun: list[Beginning] = []
         for number, searched in enumerate(tasks):
             if searched.done:
                 continue
             for child in range(min(settings.offspring, searched.room)):
-                beginning, position = _begin(searched.archive, starts[number], streams[number])
+                parent = _draw_parent(searched.archive, streams[number])
+                beginning = None
+                if parent is not None and settings.feedback:
+                    beginning = told(env, continuer, number, searched, parent)
                 rows.append(number)
                 keys.append((seed, searched.index, 1, searched.sampled + child))
-                beginnings.append(beginning)
-                positions.append(position)
-        closings = [closing_tags[position - 1] for position in positions]
-        new_tokens = continuer.finish(rows, beginnings, closings, keys)
+                begun.append(beginning or _begin(parent, starts[number], streams[number]))
+        closings = [closing_tags[beginning.position - 1] for beginning in begun]
+        beginnings, are_told = [beginning.tokens for beginning in begun], [beginning.is_told for beginning in begun]
+        new_tokens = continuer.finish(rows, beginnings, closings, keys, are_told)
         children = []
-        for beginning, position, rest in zip(beginnings, positions, new_tokens, strict=True):
-            children.append(read_answers(policy.chat, [*beginning, *rest], m)[position - 1])
+        for beginning, rest in zip(begun, new_tokens, strict=True):
+            response = rest if beginning.is_told else [*beginning.tokens, *rest]
+            children.append(read_answers(policy.chat, response, m)[beginning.position - 1])
         log_answers(env, tasks, rows, children, [len(tokens) for tokens in new_tokens])
     records = tuple(searched.record() for searched in tasks)
     return SearchResult("evolve", env.objective_names, records, settings.tokens)
 
 
-def _begin(archive: Archive, starts: Sequence[Answer], rng: np.random.Generator) -> tuple[list[int], int]:
-    """Return the tokens that the next child keeps, and its position in its response, 1 to m."""
-    if rng.random() < FRESH or not len(archive):
-        if not starts:
-            return [], 1
-        start = starts[int(rng.integers(len(starts)))]
-        return before(start), start.position
-    parent = archive.parent(rng)
-    return random_prefix(parent, rng), parent.position
+class Beginning(NamedTuple):
+    """What stands before the new tokens of a child."""
+
+    tokens: list[int]
+    position: int
+    """The child's position in its response, 1 to m."""
+    is_told: bool = False
+    """Whether the tokens are another attempt and its results, and not the beginning of the child's own response."""
+
+
+def _draw_parent(archive: Archive, rng: np.random.Generator) -> Answer | None:
+    """Return a parent; ``None`` for a child that keeps nothing."""
+    return None if rng.random() < FRESH or not len(archive) else archive.parent(rng)
+
+
+def _begin(parent: Answer | None, starts: Sequence[Answer], rng: np.random.Generator) -> Beginning:
+    """Return a part of the parent, or without one what stands before an answer of the first responses."""
+    if parent is not None:
+        return Beginning(random_prefix(parent, rng), parent.position)
+    if not starts:
+        return Beginning([], 1)
+    start = starts[int(rng.integers(len(starts)))]
+    return Beginning(before(start), start.position)
+
+
+def told(env: AnyEnv, continuer: Continuer, prompt: int, searched: SearchedTask, parent: Answer) -> Beginning | None:
+    """Return the parent as the first attempt of a response, with the environment's reply to it.
+
+    ``None`` if there is nothing to say, or no room for it.
+    """
+    reply = env.feedback(searched.task, parent.text)
+    if reply is None:
+        return None
+    opening, closing = answer_tags(env.num_answers)[0]
+    chat = continuer.policy.chat
+    [tokens], _ = response_tokens(chat, [with_reply(f"{chat.closed}{opening}{parent.text}{closing}", reply)])
+    if not continuer.has_room(prompt, len(tokens)):
+        return None
+    return Beginning(tokens, min(2, env.num_answers), is_told=True)

@@ -57,11 +57,16 @@ class SearchJob(Settings):
 
     def environment(self, num_answers: int) -> AnyEnv:
         """Make the environment for a policy that writes ``num_answers`` answers in a response, with all tasks."""
-        env = make_text_env(self.env, **{**self.env_kwargs, "split": self.split, "num_answers": num_answers})
+        kwargs = {**self.env_kwargs, "split": self.split, "num_answers": num_answers}
+        if self.feedback:
+            # The search itself tells the model what an attempt does.
+            kwargs.pop("refine", None)
+        env = make_text_env(self.env, **kwargs)
         check_searchable(env, self.env)
         env.check_scorers()
-        for index in self.indices:
-            task_of(env, index)
+        tasks = [task_of(env, index) for index in self.indices]
+        if self.feedback and env.feedback(tasks[0], "") is None:
+            raise ValueError(f"{self.env} does not say what an answer does on examples: search without --feedback")
         return env
 
 

@@ -46,6 +46,8 @@ class Settings:
     """``evolve``: answers sampled first, as best-of-n does."""
     offspring: int = 5
     """``evolve``: children of a task per call of the policy, all from the same archive."""
+    feedback: bool = False
+    """``evolve``: a child follows its parent and what that does on the examples of the prompt, and keeps nothing."""
 
     def __post_init__(self) -> None:
         check_choice("method", self.method, Method)
@@ -54,6 +56,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.feedback and self.method != "evolve":
+            raise ValueError(f"feedback is about a parent, which {self.method} does not have: choose method evolve")
         if not self.temperature > 0:
             raise ValueError(f"temperature must be above 0, got {self.temperature}")
         if self.seed < 0:

@@ -86,17 +86,17 @@ def vector_task(
         env_task = made.task(index)
         prompt = made.prompt(env_task, num_answers)
         samples.append(Sample(input=prompt, id=f"{split}-{index}", metadata={"task": env_task.model_dump(mode="json")}))
-    solver = respond(env, kwargs) if made.turn_tags else generate()
+    solver = respond(env, kwargs, num_answers) if made.turn_tags else generate()
     return Task(dataset=samples, solver=solver, scorer=reward_vector(env, kwargs, num_answers, weights))
 
 
 @solver
-def respond(env: str, env_kwargs: dict[str, Any]) -> Solver:
+def respond(env: str, env_kwargs: dict[str, Any], num_answers: int) -> Solver:
     """Return a solver that lets a model respond, with the environment's reply to each call as the user's next message.
 
     What a model writes behind a call is cut off its message before the model goes on.
     """
-    made = make_text_env(env, **env_kwargs)
+    made = make_text_env(env, **env_kwargs, num_answers=num_answers)
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         turns = made.turns(made.task_type.model_validate(state.metadata["task"]))

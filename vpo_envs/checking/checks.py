@@ -231,6 +231,8 @@ def _episodes(subject: EnvSubject) -> None:
         answers = subject.known[index][-2:] or ["an answer"]
         response = format_answers([answers[i % len(answers)] for i in range(env.num_answers)])
         expected = subject.batch([task], [response], m).rewards[0]
+        turns = env.turns(task)
+        response = response if turns is None else turns.play(response)
         total = np.zeros(env.reward_dim)
         terminated = False
         while not terminated:

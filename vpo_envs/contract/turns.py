@@ -73,6 +73,15 @@ class Turns:
                 break
         return turn
 
+    def play(self, text: str) -> str:
+        """Return what a model writes, with a reply to each of its calls."""
+        response = ""
+        for written, _ in split_turns(text):
+            while written:
+                turn = self.take(response, written)
+                response, written = turn.response, written[turn.end :]
+        return response
+
     def read(self, response: str, action: str) -> TakenTurn:
         """Continue a response, which holds the replies so far, with an action.
 

@@ -511,6 +511,72 @@ def test_an_environment_that_replies_is_not_searched(method: Any, letters: LMPol
         method(env, letters, [0], Settings(max_new_tokens=9))
 
 
+# ------------------------------------------------------------------------------------------ feedback
+
+PROGRAMS = {"preset": "compact", "difficulty": {"steps": [2, 2]}, "split": "test"}
+
+
+@pytest.fixture(scope="module")
+def tiny_programs() -> LMPolicy:
+    from vpo_agent.runs.targets import load_policy
+
+    return load_policy("tiny-programs", device="cpu")
+
+
+@pytest.mark.parametrize("num_answers", [1, 3])
+def test_with_feedback_a_child_follows_its_parent_and_the_results(
+    num_answers: int, tiny_programs: LMPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = make_text_env("vpo/Programs-v0", **PROGRAMS, num_answers=num_answers)
+    settings = Settings(iterations=40, start=12, max_new_tokens=24, feedback=True)
+    finish, seen = Continuer.finish, []
+
+    def recorded(self: Continuer, prompts: Any, beginnings: Any, closings: Any, keys: Any, told: Any = None) -> Any:
+        new = finish(self, prompts, beginnings, closings, keys, told)
+        seen.extend(zip(prompts, beginnings, closings, told or [False] * len(prompts), new, strict=True))
+        return new
+
+    monkeypatch.setattr(Continuer, "finish", recorded)
+    result = evolve(env, tiny_programs, [0, 1], settings)
+    first, second = answer_tags(num_answers)[0], answer_tags(num_answers)[min(1, num_answers - 1)]
+    told = [row for row in seen if row[3]]
+    assert len(told) > 20
+    for prompt, beginning, closing, _, new in told:
+        attempt = tiny_programs.tokenizer.decode(beginning).split(first[1])[0].removeprefix(first[0]).strip()
+        reply = tiny_programs.chat.reply_text(str(env.feedback(env.task(prompt), attempt)))
+        pieces = tiny_programs.chat.encode_texts([f"{first[0]}{attempt}{first[1]}", reply])
+        assert beginning == [token for piece in pieces for token in piece]
+        assert closing == second[1]
+        assert len(new) <= 24
+    if num_answers == 1:
+        spent = [sum(len(new) for prompt, *_, new in seen if prompt == number) for number in (0, 1)]
+        assert [int(search.tokens.sum()) for search in result.searches] == spent, "what is told costs nothing"
+    again = evolve(env, tiny_programs, [0, 1], settings)
+    for ours, theirs in zip(result.searches, again.searches, strict=True):
+        np.testing.assert_array_equal(ours.rewards, theirs.rewards)
+
+
+def test_where_the_context_is_full_a_child_keeps_a_prefix(tiny_programs: LMPolicy) -> None:
+    env = make_text_env("vpo/Programs-v0", **PROGRAMS)
+    lengths = tiny_programs.encode_prompts([env.prompt(env.task(0), 1)])[1].sum(1)
+    longest = tiny_programs.cached_model.max_positions - int(lengths[0])
+    settings = {"iterations": 30, "start": 10, "max_new_tokens": longest}
+    told, plain = (evolve(env, tiny_programs, [0], Settings(**settings, feedback=said)) for said in (True, False))
+    np.testing.assert_array_equal(told.searches[0].rewards, plain.searches[0].rewards)
+
+
+def test_feedback_is_for_evolution_and_for_environments_that_have_it(letters: LMPolicy, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="feedback is about a parent, which best-of-n does not have: choose method"):
+        Settings(method="best-of-n", feedback=True)
+    job = SearchJob(env=LETTERS_ID, indices=(0,), feedback=True, max_new_tokens=14)
+    with pytest.raises(ValueError, match="does not say what an answer does on examples: search without --feedback"):
+        run_search(job, [SearchTarget("letters", 1, lambda: letters)], tmp_path / "out")
+    refined = SearchJob(env="vpo/Programs-v0", env_kwargs={"preset": "compact", "refine": True}, indices=(0,))
+    with pytest.raises(ValueError, match="replies in the middle of a response"):
+        refined.environment(3)
+    assert not replace(refined, feedback=True).environment(3).turn_tags
+
+
 def test_an_index_outside_a_data_set_is_an_error() -> None:
     env = letters_env(1)
     env.rows = (env.task(0), env.task(1))  # type: ignore[attr-defined]  # as an environment with a data set has them

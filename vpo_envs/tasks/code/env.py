@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_envs.common.threads import map_in_threads
-from vpo_envs.core import AnswerTimeout, Failure, Objective, ScorerFailure, UnknownFront
+from vpo_envs.core import FAILURES, AnswerTimeout, Failure, Objective, ScorerFailure, UnknownFront
 from vpo_envs.pareto import FactGrid
 from vpo_envs.sandbox import Limits, SandboxUnavailable, Wanted, check_wanted, choose_tier
-from vpo_envs.tasks.base import TaskEnv, in_random_order
+from vpo_envs.tasks.base import in_random_order
 from vpo_envs.tasks.code.generate import builtin_tasks
 from vpo_envs.tasks.code.rows import read_code_row
 from vpo_envs.tasks.code.task import (
@@ -33,7 +33,9 @@ from vpo_envs.tasks.code.task import (
     code_prompt,
     read_source,
     run_tests,
+    shown_tests,
 )
+from vpo_envs.tasks.refine import RefiningEnv
 
 logger = logging.getLogger("vpo_envs.tasks.code")
 
@@ -53,7 +55,7 @@ def _outcome_of(*verdicts: Verdict) -> CodeOutcome:
     return CodeOutcome(verdicts)
 
 
-class CodeEnv(TaskEnv[CodeTask, str, CodeOutcome]):
+class CodeEnv(RefiningEnv[CodeTask, str, CodeOutcome]):
     """Write programs; each test of the problem is one objective.
 
     ## Description
@@ -101,6 +103,7 @@ class CodeEnv(TaskEnv[CodeTask, str, CodeOutcome]):
         memory_mb: Megabytes of memory per test.
         sandbox: ``"auto"`` for the best tier that works on this machine, or one particular tier.
         workers: Candidates in flight at a time, across all threads; ``None`` means one per processor.
+        refine: Tell which examples of the prompt each answer but the last passes, before the next answer.
         **options: Those of :class:`vpo_envs.TaskEnv`: ``source``, ``split`` and others.
     """
 
@@ -134,6 +137,8 @@ class CodeEnv(TaskEnv[CodeTask, str, CodeOutcome]):
             raise ValueError(f"workers must be at least 1, got {workers}")
         check_wanted(sandbox)
         super().__init__(**options)
+        if self.refine and self.preset == "conflict":
+            raise ValueError("preset='conflict' shows no examples, so refine=True has nothing to tell: leave it out")
         self.difficulty = difficulty
         self.sandbox: Wanted = sandbox
         self.limits = Limits(seconds=float(time_limit), memory_mb=memory_mb)
@@ -154,7 +159,22 @@ class CodeEnv(TaskEnv[CodeTask, str, CodeOutcome]):
 
     def prompt(self, task: CodeTask, num_answers: int) -> str:
         """Return the statement, its examples, and the form of the answers."""
-        return code_prompt(task, num_answers, constant_earns=bool(self.rows))
+        return code_prompt(task, num_answers, constant_earns=bool(self.rows), told=self.tells(task))
+
+    def tells(self, task: CodeTask) -> bool:
+        """Return whether the results of an attempt are told before the next."""
+        return self.refine and bool(shown_tests(task))
+
+    def results(self, task: CodeTask, answer: str) -> str | None:
+        """Return the verdict on each example of the prompt."""
+        examples = shown_tests(task)
+        if not examples:
+            return None
+        outcome = self.try_evaluate(task.model_copy(update={"tests": examples, "readings": ()}), answer)
+        if isinstance(outcome, FAILURES):
+            return str(outcome)
+        verdicts = enumerate((verdict.replace("_", " ") for verdict in outcome.verdicts), start=1)
+        return "\n".join(f"Example {number}: {verdict}" for number, verdict in verdicts)
 
     def evaluate(self, task: CodeTask, answer: str) -> CodeOutcome:
         """Run the program on every test."""

@@ -187,13 +187,17 @@ NAMES = (
 """What every prompt says of the sandbox."""
 
 
-def code_prompt(task: CodeTask, num_answers: int, *, constant_earns: bool) -> str:
+TOLD = "After each of them but the last you are told which of the examples above it passes."
+
+
+def code_prompt(task: CodeTask, num_answers: int, *, constant_earns: bool, told: bool = False) -> str:
     """Return the statement, its examples, and the form of the answers.
 
     Args:
         task: The problem.
         num_answers: Programs that are asked for.
         constant_earns: Whether a program earns something that passes only tests with one result.
+        told: Whether the results of an attempt are told before the next.
     """
     wording = worded(task, WORDINGS)
     parts = [f"# {task.title}" if task.title else "", task.statement.strip()]
@@ -214,6 +218,7 @@ def code_prompt(task: CodeTask, num_answers: int, *, constant_earns: bool) -> st
         wanted = [
             wording.several.format(count=num_answers, tags=", ".join(tags)),
             *[wording.readings] * bool(task.readings),
+            *[TOLD] * told,
         ]
     scored = [wording.scored] if constant_earns else [wording.scored, wording.constant]
     parts.append(" ".join([*wanted, *scored, NAMES]))
@@ -230,6 +235,27 @@ def example(kind: Kind, entry: str, number: int, test: CodeTest) -> str:
         return f"Example {number}: {entry}({arguments}) gives {right_values(kind, wanted)[0]!r}"
     right = right_values(kind, wanted)[0]
     return f"Example {number}: {given} gives {f'about {right.number}' if isinstance(right, Close) else wanted}"
+
+
+def shown_tests(task: CodeTask) -> tuple[CodeTest, ...]:
+    """Return the examples that the prompt shows as tests: those of :func:`example`, so none of another format."""
+    if task.shown:
+        return task.tests[: task.shown]
+    if task.kind == "stdin":
+        return tuple(CodeTest(input=given, output=wanted) for given, wanted in STDIN_EXAMPLE.findall(task.statement))
+    found = re.findall(rf"^Example \d+: {re.escape(task.entry)}\((.*)\) gives (.*)$", task.statement, re.MULTILINE)
+    try:
+        return tuple(
+            CodeTest(input=json.dumps(ast.literal_eval(f"[{given}]")), output=json.dumps(ast.literal_eval(wanted)))
+            for given, wanted in found
+        )
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return ()
+
+
+STDIN_EXAMPLE = re.compile(
+    r"^Example \d+, input:\n(.*?)\nOutput:\n(.*?)(?=\n\nExample \d+, input:\n|\Z)", re.MULTILINE | re.DOTALL
+)
 
 
 def read_source(text: str) -> str:

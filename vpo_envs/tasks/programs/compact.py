@@ -16,6 +16,7 @@ from vpo_envs.tasks.base import endless, entry
 from vpo_envs.tasks.compact import CompactEnv, Words
 from vpo_envs.tasks.language import LISTS, MAX_STEPS, behaviour, read_program, run
 from vpo_envs.tasks.programs.generate import Example, ProgramsConfig, draw_program, near_programs, objectives_of
+from vpo_envs.tasks.refine import RefiningEnv
 
 RIGHT = 0.5
 """Share of the demonstrations that are right; the others fit an example, so that a base is partly right in many
@@ -51,7 +52,7 @@ class ProgramOutcome(NamedTuple):
     """1 for each hidden example that it gets right, else 0."""
 
 
-class ProgramsCompactEnv(CompactEnv[ProgramTask, ProgramOutcome]):
+class ProgramsCompactEnv(RefiningEnv[ProgramTask, Words, ProgramOutcome], CompactEnv[ProgramTask, ProgramOutcome]):
     """Find the program of a few steps that turns each list into its output.
 
     ## Description
@@ -72,6 +73,7 @@ class ProgramsCompactEnv(CompactEnv[ProgramTask, ProgramOutcome]):
     Args:
         difficulty: Knobs by name; see ``vpo_envs.tasks.programs.generate.ProgramsConfig``. ``parts=true`` draws
             programs of two parts, of which two examples need the first alone, one the second, and one both.
+        refine: Tell what each answer but the last makes of the examples in the prompt, before the next answer.
         **options: Those of :class:`vpo_envs.TaskEnv`.
     """
 
@@ -106,6 +108,10 @@ class ProgramsCompactEnv(CompactEnv[ProgramTask, ProgramOutcome]):
     def evaluate(self, task: ProgramTask, answer: Words) -> ProgramOutcome:
         """Run the program on the hidden examples."""
         return ProgramOutcome(tuple([float(run(LISTS, answer, value) == output) for value, output in task.hidden]))
+
+    def results(self, task: ProgramTask, answer: Words) -> str:
+        """Return the program's outputs for the examples of the prompt, in their order."""
+        return "\n".join(" ".join([">", *map(str, run(LISTS, answer, value))]) for value, _ in task.shown)
 
     def outcome_front(self, task: ProgramTask) -> Sequence[tuple[ProgramOutcome, str]]:
         """Return the outcome of the program itself, which no other beats."""

@@ -83,7 +83,8 @@ class ProgramsEnv(CodeEnv):
         preset: ``"paper"`` (default) for Python, or ``"compact"`` for a language of fourteen words, a class of its own:
             ``vpo_envs.ProgramsCompactEnv``.
         difficulty: Knobs by name; see ``vpo_envs.tasks.programs.generate.ProgramsConfig``.
-        **options: Those of ``vpo_envs.tasks.code.env.CodeEnv``: ``time_limit``, ``sandbox``, ``split`` and others.
+        **options: Those of ``vpo_envs.tasks.code.env.CodeEnv``: ``refine``, ``time_limit``, ``sandbox``, ``split`` and
+            others.
     """
 
     task_type = FunctionTask
@@ -139,7 +140,7 @@ class ProgramsEnv(CodeEnv):
 
     def prompt(self, task: CodeTask, num_answers: int) -> str:
         """Return the examples, and the form of the answers."""
-        return code_prompt(task, num_answers, constant_earns=True)
+        return code_prompt(task, num_answers, constant_earns=True, told=self.tells(task))
 
     def feasible(self, outcome: CodeOutcome) -> bool:
         """Return true: one right example earns its part, which a constant function seldom gets."""
