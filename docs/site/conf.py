@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import gymnasium as gym
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -21,14 +23,23 @@ html_title = f"VPO Gym {release}"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
 html_copy_source = False
-html_static_path = ["site.css"]
+html_static_path = ["site.css", "site.js"]
 html_css_files = ["site.css"]
+html_favicon = "icon.svg"
+html_js_files = ["site.js"]
 html_show_copyright = False
 
 myst_heading_anchors = 4
 myst_enable_extensions = ["attrs_block", "colon_fence"]
 # Notebooks hold the output of their last run; a test runs them.
 nb_execution_mode = "off"
+
+LANDMARKS = {
+    '<p class="caption" role="heading">': '<p class="caption" role="heading" aria-level="2">',
+    '<th class="head"><p></p></th>': "<td></td>",
+    '<aside class="sidebar-drawer">': '<aside class="sidebar-drawer" aria-label="Pages">',
+    '<aside class="toc-drawer">': '<aside class="toc-drawer" aria-label="On this page">',
+}
 
 # Single backticks are code, as in Markdown.
 default_role = "literal"
@@ -57,8 +68,18 @@ def add_live_pages(app: Sphinx, config: Config) -> None:
     config.html_static_path.append(str(app.srcdir / "explore"))
 
 
+def name_landmarks(app: Sphinx, exception: Exception | None) -> None:
+    """Give screen readers what is left out: levels of the captions, names of the side bars, headings that are empty."""
+    for page in Path(app.outdir).rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        for plain, named in LANDMARKS.items():
+            text = text.replace(plain, named)
+        page.write_text(text, encoding="utf-8")
+
+
 def setup(app: Sphinx) -> None:
     """Register the hooks."""
+    app.connect("build-finished", name_landmarks)
     app.connect("config-inited", add_live_pages)
     app.connect("autodoc-process-docstring", leave_out_aliases)
     # After napoleon, whose priority is 500.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from html import escape
 
 import numpy as np
-from environments import DOCS
+from template import DOCS
 
 IMAGE = DOCS / "images" / "vpo_score.svg"
 OBJECTIVES = ("gold", "diamond", "haste")

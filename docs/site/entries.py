@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from environments import DOCS
+from template import DOCS
 
 from vpo_agent.bench.entry import entry_table, read_entry
 from vpo_agent.bench.tasks import TRACKS, VERSION
@@ -26,19 +26,19 @@ def leaderboard() -> str:
     ]
     for track in TRACKS:
         shown = {name: entry for name, entry in entries.items() if entry["track"] == track}
-        body = [_row(name, entry) for name, entry in shown.items()]
-        lines += ["", f"## The {track} track", "", markdown_table(HEAD, body, "lrr" + "r" * len(MEANS) + "l")]
-        for entry in shown.values():
-            lines += ["", f"### {entry['name']}, {track}", "", entry_table(entry)]
+        body = [_row(entry) for entry in shown.values()]
+        lines += ["", f"## The {track} track", "", markdown_table(HEAD, body, "lrr" + "r" * len(MEANS))]
+        for name, entry in shown.items():
+            lines += ["", f"### {entry['name']}, {track}", "", f"`leaderboard/{name}`", "", entry_table(entry)]
     return "\n".join(lines) + "\n"
 
 
 MEANS = ("utility of three", "utility@1", "utility@30", "coverage", "diversity", "read")
-HEAD = ("model", "score", "95 % interval", "three", "@1", "@30", "coverage", "diversity", "read", "file")
+HEAD = ("model", "score", "95 % interval", "three", "@1", "@30", "coverage", "diversity", "read")
 
 
-def _row(name: str, entry: Mapping[str, Any]) -> list[str]:
+def _row(entry: Mapping[str, Any]) -> list[str]:
     """The row of an entry; all but the score are plain means over tasks."""
     score, rows = entry["score"], entry["tasks"].values()
     means = [number(sum(row[one] for row in rows) / len(rows)) for one in MEANS]
-    return [entry["name"], number(score["mean"]), interval(score["low"], score["high"]), *means, f"`{name}`"]
+    return [entry["name"], number(score["mean"]), interval(score["low"], score["high"]), *means]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 import numpy as np
-from environments import DOCS
+from template import DOCS
 
 from vpo_agent.measure.columns import TIMING_COLUMNS, TRAIN_COLUMNS, WARM_START_COLUMNS, Column
 from vpo_agent.measure.measures import MEAN_REWARD, Measure, measures

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from importlib.resources import files
@@ -9,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from environments import answers, first_line
 
+from vpo_agent.command.show import good_example, score
 from vpo_agent.pages.page import STYLE
 from vpo_envs.core import AnyEnv
 from vpo_envs.registration import env_type, make_text_env
+
+Answer = tuple[str, tuple[float, ...]]
+"""An answer and its reward vector."""
 
 PLAYED = {"vpo/Maze-v0": "compact", "vpo/Countdown-v0": "conflict", "vpo/Personas-v0": "conflict"}
 """The environments, with the preset of each whose answers a reader can judge."""
@@ -54,14 +58,30 @@ def rounds() -> list[dict[str, Any]]:
     return [play(env, env_id, number) for number in range(TASKS) for env_id, env in zip(PLAYED, envs, strict=True)]
 
 
+def answers(env: AnyEnv, number: int) -> tuple[list[Answer], list[Answer]]:
+    """Return answers of the exact front of a task, and a good answer to the next task.
+
+    Those of the front are the best one of each objective, that of the best mean, then others, at most :data:`FRONT`.
+    """
+    task = env.task(number)
+    front = [(point.answer, tuple(map(float, point.vector))) for point in env.front(task)]
+    active = np.flatnonzero(env.active(task))
+    means = [float(np.mean([vector[place] for place in active])) for _, vector in front]
+    best = [max(range(len(front)), key=lambda i, one=one: (front[i][1][one], means[i])) for one in active]
+    order = dict.fromkeys([*best, int(np.argmax(means)), *range(len(front))])
+    other = good_example(env, env.task(number + 1))
+    poorer = [(other.answer, score(env, task, other.answer).vector)] if other else []
+    return [front[i] for i in order][:FRONT], poorer
+
+
 def play(env: AnyEnv, env_id: str, number: int) -> dict[str, Any]:
     """Return a task with answers of its front and a poorer one."""
     task = env.task(number)
     active = np.flatnonzero(env.active(task))
-    good, poorer = answers(env, number, FRONT)
+    good, poorer = answers(env, number)
     return {
         "environment": env_id,
-        "about": first_line(env_type(env_id)).replace("`", ""),
+        "about": (inspect.getdoc(env_type(env_id)) or "").partition("\n")[0].replace("`", ""),
         "prompt": env.prompt(task, 1),
         "drawing": env.drawing(task),
         "objectives": [

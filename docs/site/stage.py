@@ -1,7 +1,7 @@
 """Gather the pages of the site: `python docs/site/stage.py FOLDER`.
 
 The Markdown in docs/ is written to be read in the repository; here it is copied as it is, but for the links that leave
-docs/. Added are a start page, the leaderboard (`entries.py`), a page for each environment (`environments.py`), and a
+docs/. Added are a start page, the leaderboard (`entries.py`), cards of the environments (`gallery.py`), and a
 reference: commands and settings (`commands.py`), and the public names of each package.
 """
 
@@ -12,16 +12,18 @@ import inspect
 import re
 import shutil
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 from commands import SETTINGS, commands_page, settings_page
 from entries import leaderboard
-from environments import DOCS, guide, short, write_environments
+from gallery import environments, with_gallery
 from playground import PAGE, rounds, write_playground
+from template import DOCS
 
-from vpo_envs.registration import env_ids, env_type
+from vpo_envs.registration import env_type
 
 ROOT = DOCS.parent
 OF_THE_PROJECT = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
@@ -44,12 +46,13 @@ def main(folder: Path) -> None:
         # These are whole pages of HTML, which Sphinx would offer for download.
         text = re.sub(r"\[([^]]+)\]\(explore/(\w+\.html)\)", r'<a href="_static/\2">\1</a>', text)
         text = text.replace("](search.md", f"]({SEARCH}.md")
+        if page.stem == "environments":
+            text = "---\nhide-toc: true\n---\n\n" + with_gallery(text)
         page.write_text(text, encoding="utf-8")
     (folder / "search.md").rename(folder / f"{SEARCH}.md")
     (folder / "leaderboard.md").write_text(leaderboard(), encoding="utf-8")
     (folder / "commands.md").write_text(commands_page(), encoding="utf-8")
     (folder / f"{SETTINGS}.md").write_text(settings_page(), encoding="utf-8")
-    write_environments(folder / "environments")
     write_playground(folder / "explore" / "playground.html", rounds())
     (folder / "playground.md").write_text(PAGE, encoding="utf-8")
     (folder / "api").mkdir()
@@ -62,19 +65,30 @@ def main(folder: Path) -> None:
 
 
 def landing() -> str:
-    """Return the start page: the live explorer, the two commands of the README, and where to go."""
+    """Return the start page: what VPO is, commands and code of the README, the live explorer, and where to go."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    commands = readme.partition("## Two commands\n")[2].partition("## ")[0]
+    fields = {
+        "commands": re.findall(r"```sh\nmake .*?```", readme, re.DOTALL)[0],
+        "pip": re.findall(r"`pip install torch.*", readme)[0],
+        "code": re.findall(r"```python\n.*?```", readme, re.DOTALL)[0],
+        "repository": "".join(f" · [Repository]({url})" for url in repository()),
+    }
     text = (DOCS / "site" / "landing.md").read_text(encoding="utf-8")
-    return text.replace("@commands@", commands.partition("\n\n`make maze`")[0].strip()) + "".join(toctrees())
+    return re.sub("@([a-z]+)@", lambda field: fields[field[1]], text) + "".join(toctrees())
+
+
+def repository() -> list[str]:
+    """Return the address of the repository, if ``pyproject.toml`` names one."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return [url for name, url in project.get("urls", {}).items() if name == "Repository"]
 
 
 def toctrees() -> Iterator[str]:
     """Yield the parts of the navigation, in the order of a journey; Sphinx refuses a page without a place."""
-    tasks = sorted({name for env_id in env_ids() if (name := guide(env_id)) != "environments"})
+    pages = list(dict.fromkeys(listed.page for listed in environments()))
     parts = {
-        "See it": ["Overview <README>", "concepts", "environments/index", "playground", "notebooks/quickstart"],
-        "Use an environment": ["environments", *tasks, "blind", "reinforcement_learning"],
+        "See it": ["Overview <README>", "concepts", "playground", "notebooks/quickstart"],
+        "Use an environment": ["environments", *pages, "blind"],
         "Your rewards": ["functions", "own_environment", "notebooks/own_rewards", "check"],
         "Train": ["when_a_vector_pays", "training", "own_loop", "methods", "pretrained", "scaling", "adapters"],
         "Evaluate": ["evaluation", "endpoints", "bench", "leaderboard"],
@@ -90,8 +104,8 @@ def toctrees() -> Iterator[str]:
         ],
         "Project": [name.removesuffix(".md") for name in OF_THE_PROJECT],
     }
-    for caption, pages in parts.items():
-        yield f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(pages) + "\n```\n"
+    for caption, names in parts.items():
+        yield f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(names) + "\n```\n"
 
 
 def reference(module: ModuleType, described: set[int], of_tasks: bool = False) -> str:
@@ -112,8 +126,8 @@ def reference(module: ModuleType, described: set[int], of_tasks: bool = False) -
             continue
         described.add(id(value))
         if inspect.isclass(value):
-            pages = [env_id for env_id in env_ids() if env_type(env_id) is value]
-            body = f":doc:`Its page </environments/{short(pages[0])}>`." if pages else ":members:"
+            pages = [listed.page for listed in environments() if env_type(listed.env_id) is value]
+            body = f":doc:`Its page </{pages[0]}>`." if pages else ":members:"
             groups["Classes"] += [f".. autoclass:: {public}", *([""] if pages else []), f"   {body}", ""]
         elif callable(value):
             groups["Functions"] += [f".. autofunction:: {public}", ""]

@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
-from environments import DOCS, fenced
+from matplotlib.image import imsave
 from pydantic import BaseModel
 
 from vpo_agent.command.show import show_objectives
@@ -21,7 +23,10 @@ from vpo_envs.checking.conflict import objective_conflict
 from vpo_envs.core import AnyEnv, UnknownFront
 from vpo_envs.pareto import best_set, spread_weights
 from vpo_envs.registration import env_type, make_text_env
+from vpo_envs.text import format_answers
 
+DOCS = Path(__file__).resolve().parents[1]
+MAZE = DOCS / "images" / "maze.png"
 HEADINGS = ("Task", "Example", "Answer format", "Objectives", "Presets", "The front", "Options", "Training")
 MANY = 6
 """Number of objectives beyond which an example names only those that an answer meets."""
@@ -189,6 +194,22 @@ def written(value: Any) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
+def fenced(text: str) -> str:
+    """Return ``text`` as a Markdown block, in a fence that is longer than any inside."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{text.rstrip()}\n{fence}"
+
+
+def draw_maze() -> None:
+    """Draw the maze of the example with both routes."""
+    shown = PAGES["maze"][0]
+    env = gym.make(shown.env_id, preset=shown.preset, num_answers=2, render_mode="rgb_array")
+    env.reset(options={"index": shown.task})
+    env.step(format_answers([answer for _, answer, _ in competing(shown).answers]))
+    imsave(MAZE, env.render())
+
+
 PARTS = {"example": example, "presets": presets, "knobs": knobs}
 
 
@@ -204,3 +225,4 @@ if __name__ == "__main__":
     for name in PAGES:
         file = DOCS / f"{name}.md"
         file.write_text(filled(name, file.read_text(encoding="utf-8")), encoding="utf-8")
+    draw_maze()

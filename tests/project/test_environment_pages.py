@@ -14,12 +14,11 @@ from vpo_envs.registration import make_text_env, text_env_ids
 
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 
-import environments
 import template
 
 
 def text_of(name: str) -> str:
-    return (environments.DOCS / f"{name}.md").read_text(encoding="utf-8")
+    return (template.DOCS / f"{name}.md").read_text(encoding="utf-8")
 
 
 def test_every_text_environment_has_a_page() -> None:

@@ -4,56 +4,66 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
+from html import unescape
 
 import pytest
 from paths import ROOT
 
 from vpo_agent.config import TrainConfig
-from vpo_envs.common.wording import cut
 from vpo_envs.core import AnswerTimeout, ScorerFailure
-from vpo_envs.registration import env_ids, env_type, make_text_env, text_env_ids
+from vpo_envs.registration import env_ids
 
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 
 import commands
 import drawing
-import environments
+import gallery
 import stage
+import template
 from entries import ENTRIES, leaderboard
 
-FENCED = re.compile(r"^(`{3,})\w*\n.*?^\1$", re.MULTILINE | re.DOTALL)
+CARD = ":::{container} card\n"
 
 
-@pytest.mark.parametrize("env_id", env_ids())
-def test_the_page_of_an_environment_has_its_title_and_every_preset_s_prompts(env_id: str) -> None:
+def test_the_table_of_environments_lists_each_with_its_page() -> None:
+    listed = gallery.environments()
+    assert {row.env_id for row in listed} == set(env_ids())
+    assert all((template.DOCS / f"{row.page}.md").exists() for row in listed)
+
+
+def test_the_gallery_takes_the_place_of_the_table_with_a_task_and_two_competing_answers_on_each_card() -> None:
+    text = (template.DOCS / "environments.md").read_text(encoding="utf-8")
     try:
-        page = environments.page(env_id)
+        page = gallery.with_gallery(text)
     except (ScorerFailure, AnswerTimeout) as error:
-        pytest.skip(f"this machine cannot score {env_id}: {error}")
-    titles = re.findall(r"^# .*", FENCED.sub("", page), flags=re.MULTILINE)
-    assert titles == [f"# {env_id}"]
-    assert f'gym.make("{env_id}")' in page
-    assert environments.first_line(env_type(env_id)) in page
-    assert not re.search(r":[a-z]+:`|(?<!`)``\w", FENCED.sub("", page))
-    if env_id in text_env_ids():
-        for preset in getattr(env_type(env_id), "presets", None) or [None]:
-            env = make_text_env(env_id, **({"preset": preset} if preset else {}))
-            assert cut(env.prompt(env.task(0), 1)).rstrip() in page
+        pytest.skip(f"this machine cannot score the answers of a card: {error}")
+    assert not gallery.ROW.search(page)
+    assert page.partition("## Answers and statuses")[2] == text.partition("## Answers and statuses")[2]
+    for row, card in zip(gallery.environments(), page.split(CARD)[1:], strict=True):
+        assert f"[**{row.env_id}**]({row.page}.md)" in card
+        assert row.task[1:] in card
+        answers = re.findall(r"<code>(.*?)</code>", card, flags=re.DOTALL)
+        if row.env_id == "vpo/MazeSteps-v0":
+            assert "images/maze.png" in card
+            continue
+        assert len({*answers}) == 2
+        shown = next((one[0] for one in template.PAGES.values() if one[0].env_id == row.env_id), None)
+        for answer, (_, text_of_answer, _) in zip(
+            answers, template.competing(shown).answers if shown else (), strict=False
+        ):
+            assert unescape(answer).removesuffix(" …").split("\n")[0] in text_of_answer
 
 
-def test_the_gallery_has_a_card_for_every_environment_with_how_its_first_prompt_begins() -> None:
-    cards = environments.index({"vpo/Maze-v0": "Task 0"}).split(":::{container} card\n")[1:]
-    for env_id, card in zip(env_ids(), cards, strict=True):
-        assert f"({environments.short(env_id)}.md)" in card
-        assert ("![Task 0](Maze.png)" in card) == (env_id == "vpo/Maze-v0")
-        if env_id in text_env_ids():
-            env = make_text_env(env_id)
-            assert env.prompt(env.task(0), 1).splitlines()[0] in card
+def test_an_answer_on_a_card_is_cut_and_lacks_thoughts_and_replies() -> None:
+    answer = "<think>why</think>\n<open>A</open>\ue000all of A\ue001word\n" + 9 * "more\n"
+    assert gallery.excerpt(answer) == "<open>A</open> … word\nmore\nmore\nmore\nmore …"
+    assert gallery.excerpt("short\n") == "short"
 
 
 def test_every_page_of_docs_has_a_place_in_the_navigation() -> None:
     placed = "".join(stage.toctrees()).replace(stage.SEARCH, "search").split("\n")
-    assert {page.stem for page in environments.DOCS.glob("*.md")} - set(placed) == set()
+    assert {page.stem for page in template.DOCS.glob("*.md")} - set(placed) == set()
 
 
 def test_the_leaderboard_shows_every_entry_the_best_first() -> None:
@@ -61,24 +71,39 @@ def test_the_leaderboard_shows_every_entry_the_best_first() -> None:
     files = [path.name for path in ENTRIES.glob("*.json")]
     for track in ("compact", "natural"):
         table = page.partition(f"## The {track} track")[2].partition("\n#")[0]
-        scores = [float(line.split("|")[2]) for line in table.splitlines() if line.endswith(".json` |")]
+        scores = [float(line.split("|")[2]) for line in table.splitlines() if re.match(r"\| [^|]+ \| -?\d", line)]
         assert scores == sorted(scores, reverse=True)
         assert scores[0] == 1  # the optimum
-    assert all(f"`{name}`" in page for name in files)
+    assert all(f"`leaderboard/{name}`" in page for name in files)
 
 
 def test_a_fence_is_longer_than_those_inside() -> None:
-    assert environments.fenced("a\n````\nb").startswith("`````text\n")
+    assert template.fenced("a\n````\nb").startswith("`````text\n")
 
 
-def test_the_start_page_holds_the_explorer_and_the_commands_of_the_readme() -> None:
+def test_the_start_page_holds_the_explorer_and_the_commands_and_code_of_the_readme() -> None:
     page = stage.landing()
     shown = re.findall(r'"_static/(\w+\.html)"', page)
     assert shown
-    assert all((environments.DOCS / "explore" / name).exists() for name in shown)
+    assert all((template.DOCS / "explore" / name).exists() for name in shown)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     commands = re.findall(r"```sh\n.*?```", page, flags=re.DOTALL)
     assert [block in readme and block.count("\nmake ") for block in commands] == [2]
+    (code,) = re.findall(r"```python\n.*?```", page, flags=re.DOTALL)
+    assert code in readme
+    assert 'gym.make("vpo/Maze-v0"' in code
+    assert "pip install" in page
+    # The name is written out before it is used as an abbreviation, but for that of the project.
+    assert page.replace("VPO Gym", "").index("Vector Policy Optimization (VPO)") < page.replace("VPO Gym", "").index(
+        "VPO,"
+    )
+
+
+def test_the_start_page_links_to_the_paper_and_to_the_repository_that_the_project_names() -> None:
+    page = stage.landing()
+    assert "(https://arxiv.org/abs/2605.22817)" in page
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert [url in page for url in stage.repository()] == [True] * ("Repository" in project.get("urls", {}))
 
 
 def test_the_navigation_follows_a_journey() -> None:

@@ -19,9 +19,10 @@ from vpo_envs.registration import make_text_env
 
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 
-import environments
+import gallery
 import playground
 import stage
+import template
 
 DRAWN = (0.9, 0.2, 0.6, 0.4)
 """What the page is given for random numbers, over and over."""
@@ -119,25 +120,48 @@ def test_the_playground_fits_and_loads_nothing(browser: Browser, page: Path, wid
     assert not AXE.exists() or browser.violations() == []
 
 
-def test_the_start_page_and_the_gallery_fit_and_the_explorer_is_live(browser: Browser, tmp_path: Path) -> None:
-    pages, built = tmp_path / "pages", tmp_path / "built"
-    shutil.copytree(environments.DOCS / "explore", pages / "explore")
+@pytest.fixture(scope="module")
+def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the start page, the gallery and a page of an environment."""
+    pages, built = tmp_path_factory.mktemp("pages"), tmp_path_factory.mktemp("built")
+    shutil.copytree(template.DOCS / "explore", pages / "explore")
+    shutil.copytree(template.DOCS / "images", pages / "images")
     (pages / "index.md").write_text(stage.landing(), encoding="utf-8")
-    (pages / "gallery.md").write_text(environments.index({}), encoding="utf-8")
+    environments = (template.DOCS / "environments.md").read_text(encoding="utf-8")
+    (pages / "environments.md").write_text(gallery.with_gallery(environments), encoding="utf-8")
+    shutil.copy(template.DOCS / "maze.md", pages)
     # The links to other pages, which are not there, are warnings.
-    build = [sys.executable, "-m", "sphinx", "-Q", "-c", str(environments.DOCS / "site"), str(pages), str(built)]
+    build = [sys.executable, "-m", "sphinx", "-Q", "-c", str(template.DOCS / "site"), str(pages), str(built)]
     subprocess.run(build, check=True)
-    for name, (width, scheme) in product(("gallery.html", "index.html"), VIEWS):
-        browser.prefer(prefers_color_scheme=scheme)
-        browser.resize(width, 900)
-        browser.open(built / name)
-        assert browser.run("return document.documentElement.scrollWidth") <= width
-        overlaps = browser.run(
-            "const boxes = [...document.querySelectorAll('.card')].map((card) => card.getBoundingClientRect());"
-            "return boxes.flatMap((a, i) => boxes.slice(i + 1).filter((b) =>"
-            " a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)).length"
-        )
-        assert overlaps == 0
+    return built
+
+
+@pytest.mark.parametrize(("width", "scheme"), VIEWS)
+@pytest.mark.parametrize("name", ["index", "environments", "maze"])
+def test_pages_of_the_site_fit_and_axe_finds_nothing(
+    browser: Browser, site: Path, name: str, width: int, scheme: str
+) -> None:
+    browser.prefer(prefers_color_scheme=scheme)
+    browser.resize(width, 900)
+    browser.console()
+    browser.open(site / f"{name}.html")
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    overlaps = browser.run(
+        "const boxes = [...document.querySelectorAll('.card')].map((card) => card.getBoundingClientRect());"
+        "return boxes.flatMap((a, i) => boxes.slice(i + 1).filter((b) =>"
+        " a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)).length"
+    )
+    assert overlaps == 0
+    assert browser.console() == []
+    assert not AXE.exists() or browser.violations() == []
+
+
+@pytest.mark.parametrize("width", [390, 1300])
+def test_the_explorer_on_the_start_page_is_live_and_shown_whole(browser: Browser, site: Path, width: int) -> None:
+    browser.resize(width, 900)
+    browser.open(site / "index.html")
+    browser.wait("return document.querySelector('iframe.hero').style.height")
     with browser.frame("iframe.hero"):
         browser.wait("return document.getElementById('finding')?.textContent")
-        assert browser.text("#finding").startswith("As the weights move, VPO wins with 3 different answers")
+        assert browser.text("#finding").startswith("On this task, as the weights move, VPO wins with ")
+        browser.wait("return document.documentElement.scrollHeight <= innerHeight")

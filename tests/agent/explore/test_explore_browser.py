@@ -86,7 +86,7 @@ def test_the_first_screen_shows_the_point_before_anything_is_touched(browser: Br
     browser.resize(1366, 860)
     browser.open(three)
     assert browser.text("#finding").startswith(
-        "As the weights move, vpo wins with 3 different answers and grpo has one answer for all of them."
+        "On this task, as the weights move, vpo wins with 3 different answers and grpo has one answer for all of them."
     )
     script = "return [...document.querySelectorAll('.panel')].map((panel) => panel.querySelectorAll('.area').length)"
     assert browser.run(script) == [3, 1, 4]

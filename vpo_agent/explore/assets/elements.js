@@ -79,3 +79,13 @@ function fixed(value) {
 function percent(share) {
   return `${Math.round(100 * share)}\u00a0%`;
 }
+
+/** Inside a frame of another page, tell it the height that shows this one whole; style leaves out what is not needed there. */
+function tellHeight() {
+  if (parent === window) return;
+  document.body.classList.add("embedded");
+  const tell = () => parent.postMessage({ height: document.documentElement.getBoundingClientRect().height }, "*");
+  // A frame that is out of sight observes nothing.
+  tell();
+  new ResizeObserver(tell).observe(document.body);
+}

@@ -214,14 +214,16 @@ function listed(parts) {
 }
 
 function showFinding() {
-  const policies = view.sets.filter((set) => !set.front), front = view.sets.find((set) => set.front);
-  const winners = policies.map((set) => {
+  const winners = view.sets.filter((set) => !set.front).map((set) => {
     const count = set.shares.filter((share) => share > 0).length;
     if (count === 0) return `${set.label} earns nothing`;
     return count === 1 ? `${set.label} has one answer for all of them` : `${set.label} wins with ${count} different answers`;
   });
-  const means = [...policies.map((set) => `${set.label} ${fixed(set.mean)}`), ...(front ? [`best possible ${fixed(front.mean)}`] : [])];
-  byId("finding").textContent = `As the weights move, ${listed(winners)}. Mean score over all weightings: ${means.join(", ")}.`;
+  const scores = (sets) => sets.map((set) => `${set.front ? "best possible" : set.label} ${fixed(set.mean)}`).join(", ");
+  const count = data.tasks.length;
+  const overall = view.sets.map((set, place) => ({ ...set, mean: average(everySet().map((sets) => sets[place].mean)) }));
+  byId("finding").textContent = `On this task, as the weights move, ${listed(winners)}. Mean score over all weightings: ${scores(view.sets)}`
+    + (count > 1 ? `; on all ${count} tasks: ${scores(overall)}.` : ".");
 }
 
 function showAnswers() {
@@ -229,7 +231,7 @@ function showAnswers() {
   const ids = [...new Set(sets.flatMap((set) => set.ids))].sort((a, b) => a - b);
   const head = html("tr", {}, html("th", { scope: "col" }, "Answer"),
     task.active.map((objective) => html("th", { scope: "col" }, html("i", { style: { background: objectiveColour(objective) } }), name(objective))),
-    sets.map((set) => html("th", { scope: "col" }, set.label)), html("th", { scope: "col" }, "As written"));
+    sets.map((set) => html("th", { scope: "col" }, set.label)), html("th", { scope: "col" }, "Text"));
   const rows = ids.map((id) => {
     const holders = sets.map((set) => ({ set, i: set.ids.indexOf(id) }));
     const held = holders.filter(({ i }) => i >= 0);
@@ -274,6 +276,10 @@ function showWeights() {
   remember(weights, results);
 }
 
+function average(numbers) {
+  return numbers.reduce((a, b) => a + b, 0) / numbers.length;
+}
+
 const summaries = new Map();
 /** The sets of every task at the current number of answers. */
 function everySet() {
@@ -283,20 +289,19 @@ function everySet() {
 
 function showAll() {
   const all = everySet();
-  const mean = (numbers) => numbers.reduce((a, b) => a + b, 0) / numbers.length;
   const rows = view.sets.map((set, place) => {
     const here = all.map((sets, i) => {
       const weights = weightsOf(data.tasks[i]);
       return dot(sets[place].vectors[winner(sets[place].vectors, weights)], weights);
     });
     const winners = all.map((sets) => sets[place].shares.filter((share) => share > 0).length);
-    const now = mean(here);
+    const now = average(here);
     return html("tr", {}, html("th", { scope: "row" }, set.label),
       html("td", {}, html("span", { class: "bar" }, html("i", { style: { width: `${100 * now}%` } })), fixed(now)),
-      html("td", { class: "r" }, fixed(mean(all.map((sets) => sets[place].mean)))),
-      html("td", { class: "r" }, mean(winners).toFixed(1)));
+      html("td", { class: "r" }, fixed(average(all.map((sets) => sets[place].mean)))),
+      html("td", { class: "r" }, average(winners).toFixed(1)));
   });
-  const titles = ["Policy", `Score under these weights, mean of ${data.tasks.length}`, "Over all weightings", "Answers that win somewhere"];
+  const titles = ["Policy", `Score under these weights, mean of ${data.tasks.length} tasks`, "Over all weightings", "Answers that win somewhere"];
   byId("all").replaceChildren(html("thead", {}, html("tr", {}, titles.map((title, i) => html("th", { scope: "col", class: i > 1 ? "r" : null }, title)))),
     html("tbody", {}, rows));
 }
@@ -401,3 +406,4 @@ function start() {
 }
 
 start();
+tellHeight();
