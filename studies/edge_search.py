@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from suite import cell
 
-from vpo_agent.measure.intervals import interval
+from vpo_agent.measure.intervals import Band, interval
 from vpo_agent.measure.pool import Floats, Pool
+from vpo_agent.report.tables import interval as bounds
+from vpo_agent.report.tables import number
 from vpo_agent.runs.pools import sample_model
 from vpo_agent.runs.study_file import read_study
 from vpo_agent.runs.targets import load_policy
@@ -39,6 +40,11 @@ APART = 1000
 """Seeds of the pools that choose hard tasks begin here."""
 ANSWERS, TOKENS = 200, 1200
 LONGEST = 24
+
+
+def cell(band: Band, signed: bool = False) -> str:
+    """A mean with its interval."""
+    return f"{number(float(band.mean), signed)} {bounds(float(band.low), float(band.high), signed)}"
 
 
 def main() -> None:
