@@ -104,7 +104,7 @@ def _pools_before(trainer: Trainer, endings: Mapping[int, str]) -> dict[int, Poo
             changed = trainer.folder.changed_inputs
             why = f"{' and '.join(changed)} changed" if changed else str(error)
             print(f"{why}: sampling it again from the base")
-            pools[m] = trainer.evaluate(f"before{ending}", m, initial=True)
+            pools[m] = trainer.evaluate(f"before{ending}", m, base=True)
     return pools
 
 

@@ -155,7 +155,7 @@ class Trainer(Training):
         automatic = self.plan.sample_batch if self.plan else MAX_RESPONSES
         self.sample_batch = automatic if config.sample_batch == "auto" else config.sample_batch
         # LoRA needs no reference: it switches its adapters off.
-        self.reference = self._load_initial() if config.kl_coef and not config.lora_rank else None
+        self.reference = self._load_base() if config.kl_coef and not config.lora_rank else None
         if sampler is not None:
             self.sampler = sampler(self.policy)
         else:
@@ -337,14 +337,14 @@ class Trainer(Training):
         keep = self.config.keep_checkpoints
         save_checkpoint(self.folder.checkpoints, self.step, self.policy, self.optimizer, state, keep)
 
-    def evaluate(self, label: str, num_answers: int | None = None, *, initial: bool = False) -> Pool:
+    def evaluate(self, label: str, num_answers: int | None = None, *, base: bool = False) -> Pool:
         """Sample the pool behind the table from held-out prompts, and save it as ``pool_<label>.npz``.
 
-        Its responses hold ``num_answers`` answers, the most that the run asks for by default. ``initial`` samples from
-        the initial model, with the backend ``native``, whatever the step.
+        Its responses hold ``num_answers`` answers, the most that the run asks for by default. With ``base`` it samples
+        from the model before training, with the backend ``native``, whatever the step.
         """
         m, prompts = num_answers or self.config.max_answers, self.config.eval_prompts
-        pool = self._sample_pool(self.eval_env, prompts, m, f"evaluation {label}", initial=initial)
+        pool = self._sample_pool(self.eval_env, prompts, m, f"evaluation {label}", base=base)
         with self.folder.room():
             pool.save(self.folder.path / f"pool_{label}.npz")
         return pool
@@ -386,10 +386,10 @@ class Trainer(Training):
         shape = Shape.of(self.policy.causal_lm, self.config.model)
         return plan_run(self.config, shape, prompt=longest, memory=memory)
 
-    def _load_initial(self) -> LMPolicy:
-        initial = LMPolicy.from_pretrained(self.model_choice)
-        initial.model.requires_grad_(False)
-        return initial
+    def _load_base(self) -> LMPolicy:
+        base = LMPolicy.from_pretrained(self.model_choice)
+        base.model.requires_grad_(False)
+        return base
 
     # Rows ----------------------------------------------------------------------------------------------------------
 
@@ -414,12 +414,12 @@ class Trainer(Training):
             )
         return transcripts
 
-    def _sample_pool(self, env: AnyEnv, prompts: int, num_answers: int, label: str, *, initial: bool = False) -> Pool:
+    def _sample_pool(self, env: AnyEnv, prompts: int, num_answers: int, label: str, *, base: bool = False) -> Pool:
         config = self.config
-        self._scored_step = 0 if initial else self.step
+        self._scored_step = 0 if base else self.step
         return sample_pool(
             env,
-            (self.reference or self._load_initial()) if initial else self.sampler,
+            (self.reference or self._load_base()) if base else self.sampler,
             different_tasks(env, prompts),
             num_answers=num_answers,
             rollouts=config.eval_rollouts(num_answers),
@@ -431,7 +431,7 @@ class Trainer(Training):
             source={
                 "run": self.folder.path.name,
                 **config.model_dump(mode="json", include={"model", "method", "method_options", "seed"}),
-                "step": 0 if initial else self.step,
+                "step": 0 if base else self.step,
                 "dtype": str(self.policy.dtype).removeprefix("torch."),
             },
             scorer_threads=self.config.scorer_threads,

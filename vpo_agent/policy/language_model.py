@@ -140,7 +140,7 @@ class LMPolicy(Sampler):
             dtype: ``"auto"`` (bfloat16 on a GPU, float32 on a CPU), ``"float32"`` or ``"bfloat16"``.
             lora_rank: Rank of LoRA adapters on all linear layers; 0 trains every weight.
             checkpoint: Saved folder to continue from: with ``lora_rank`` adapters, under which the model stays the
-                initial one, otherwise the whole model.
+                base, otherwise the whole model.
             seed: Keys the initial values of fresh adapters.
             gradient_checkpointing: Trade time for memory in the update.
             thinking: Whether the chat template is asked for thoughts before the answer.

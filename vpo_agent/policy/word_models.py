@@ -57,7 +57,7 @@ def small_model(tokenizer: PreTrainedTokenizerFast, *, positions: int = 512, see
 
 
 def small_policy(env: AnyEnv, *, num_tasks: int = 256, positions: int = 512, seed: int = 0) -> LMPolicy:
-    """Return an untrained small policy that knows the words of an environment's prompts and demonstrations.
+    """Return a small policy of fresh weights that knows the words of an environment's prompts and demonstrations.
 
     The words are those of the first ``num_tasks`` tasks. A prompt and its response have at most ``positions`` tokens.
     """

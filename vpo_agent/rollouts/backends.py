@@ -16,10 +16,10 @@ from vpo_agent.policy.model_choice import ModelChoice
 from vpo_agent.policy.samples import Sampler
 
 OpenSampler = Callable[[LMPolicy, TrainConfig, ModelChoice, int | None], Sampler]
-"""Makes the sampler of a run from its policy, whose weights change in place, its settings, its initial model, and the
+"""Makes the sampler of a run from its policy, whose weights change in place, its settings, its base, and the
 most tokens that a prompt and its response have together (``None`` if unknown)."""
 WhyNot = Callable[[TrainConfig, ModelChoice], str]
-"""Returns why a backend cannot sample for a run, from its settings and its initial model, as part of a sentence; an
+"""Returns why a backend cannot sample for a run, from its settings and its base, as part of a sentence; an
 empty text if it can."""
 
 
@@ -65,10 +65,10 @@ def register_backend(name: str, open_sampler: OpenSampler, *, why_not: WhyNot = 
 
     Args:
         name: A new name.
-        open_sampler: Makes the sampler of a run from the policy, the settings, the initial model and the most tokens of
+        open_sampler: Makes the sampler of a run from the policy, the settings, the base and the most tokens of
             a prompt with its response. The policy's weights change in place; before each call of ``sample_batch`` the
             engine must have them.
-        why_not: Returns why the backend cannot sample for a run, from its settings and its initial model, as part of a
+        why_not: Returns why the backend cannot sample for a run, from its settings and its base, as part of a
             sentence; an empty text if it can.
 
     Raises:

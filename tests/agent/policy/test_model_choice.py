@@ -54,7 +54,7 @@ def test_a_run_chooses_once_and_its_steps_never(letters_config: Callable[..., Tr
         assert calls == {"find_bundled": 1, "choose_device": 1, "choose_dtype": 1}
         calls.clear()
         trainer.train()
-        trainer.evaluate("before", initial=True)
+        trainer.evaluate("before", base=True)
     finally:
         sys.setprofile(None)
     assert not calls
