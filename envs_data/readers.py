@@ -36,6 +36,11 @@ SHOWN_CHARS = 40
 """Characters of a bad value that a message shows."""
 MOST_CHARS = 1 << 28
 """Longest line of a file, and longest array of rows: a compressed megabyte can hold a gigabyte."""
+MOST_UNPACKED, MOST_PER_BYTE = 1 << 29, 50
+"""Bytes that the rows of a packed file may have together: the larger of so many, and so many for each of its bytes. A
+kilobyte of parquet can hold a text of a megabyte 20,000 times."""
+BYTES_OF_A_VALUE = 64
+"""At least, of a value of a row in Python, with its share of the row."""
 ENDINGS = (*JSON_ENDINGS, *(f"{ending}.gz" for ending in JSON_ENDINGS), ".parquet")
 
 
@@ -164,9 +169,13 @@ def _json_rows(path: Path, source: str) -> Iterator[tuple[str, object]]:
     with gzip.open(path) if source.lower().endswith(".gz") else path.open("rb") as raw:
         # utf-8-sig drops the byte order mark of some editors.
         text = io.TextIOWrapper(raw, encoding="utf-8-sig")
+        unpacked, most = 0, _most_unpacked(path)
         for number, line in enumerate(iter(lambda: text.readline(MOST_CHARS + 1), ""), start=1):
             if len(line) > MOST_CHARS:
                 raise ValueError(f"{source}: line {number} is longer than {MOST_CHARS:,} characters")
+            unpacked += len(line)
+            if unpacked > most and isinstance(raw, gzip.GzipFile):
+                raise _too_large(source, most)
             if not line.strip():
                 continue
             if line.lstrip().startswith("["):
@@ -231,16 +240,70 @@ def _parquet_rows(path: Path, source: str) -> Iterator[tuple[str, object]]:
         pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
         raise ValueError(f"{source}: reading parquet needs pyarrow: pip install pyarrow") from None
+    most = _most_unpacked(path)
     try:
         with parquet.ParquetFile(path) as file:
-            number = 0
+            metadata = file.metadata
+            if sum(map(_stated_size, _column_chunks(metadata))) > most:
+                raise _too_large(source, most)
+            # Texts that are repeated are repeated in memory only once their size is known.
+            texts = [
+                column.path for column in map(metadata.schema.column, range(metadata.num_columns)) if _is_text(column)
+            ]
+        with parquet.ParquetFile(path, read_dictionary=texts) as file:
+            number = unpacked = 0
             for batch in file.iter_batches():
+                unpacked += sum(map(_unpacked_size, batch.columns))
+                if unpacked > most:
+                    raise _too_large(source, most)
                 names, columns = batch.schema.names, [_column_values(column) for column in batch.columns]
                 for values in zip(*columns, strict=True):
                     number += 1
                     yield f"row {number}", dict(zip(names, values, strict=True))
     except pyarrow.ArrowException as error:
         raise ValueError(f"{source}: not a readable parquet file ({_first_line(error)})") from None
+
+
+def _most_unpacked(path: Path) -> int:
+    return max(MOST_UNPACKED, MOST_PER_BYTE * path.stat().st_size)
+
+
+def _too_large(source: str, most: int) -> ValueError:
+    return ValueError(f"{source}: its rows unpack to more than {most:,} bytes: divide it into smaller files")
+
+
+def _column_chunks(metadata: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the chunks of a parquet file, each with its column."""
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for number in range(group.num_columns):
+            yield group.column(number), metadata.schema.column(number)
+
+
+def _stated_size(chunk_of_column: tuple[Any, Any]) -> int:
+    """Return the bytes of a chunk as its metadata state them, where each value is an object of Python."""
+    chunk, column = chunk_of_column
+    return int(max(chunk.total_uncompressed_size, chunk.num_values * max(BYTES_OF_A_VALUE, column.length)))
+
+
+def _is_text(column: Any) -> bool:
+    return bool(column.physical_type == "BYTE_ARRAY" and column.logical_type.type != "DECIMAL")
+
+
+def _unpacked_size(array: Any) -> int:
+    """Return the bytes of an array of pyarrow, with a text for each time that it occurs."""
+    types, compute = import_module("pyarrow").types, import_module("pyarrow.compute")
+    if isinstance(array, import_module("pyarrow").ExtensionArray):
+        array = array.storage
+    if types.is_dictionary(array.type):
+        lengths = compute.binary_length(array.dictionary).take(array.indices)
+        return int(compute.sum(lengths).as_py() or 0) + int(array.indices.nbytes)
+    if types.is_struct(array.type):
+        return sum(map(_unpacked_size, array.flatten()))
+    if types.is_map(array.type):
+        return _unpacked_size(array.keys) + _unpacked_size(array.items)
+    if types.is_nested(array.type):
+        return _unpacked_size(array.flatten())
+    return int(array.nbytes)
 
 
 def _column_values(column: Any) -> list[Any]:

@@ -4,6 +4,8 @@ import gzip
 import json
 import sys
 from collections.abc import Callable, Mapping
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -78,6 +80,72 @@ def test_arrays_and_lines_are_read_whatever_the_ending(ending: str, text: str, t
     loaded = load(path)
     assert [row.model_dump() for row in loaded.rows] == ROWS
     assert loaded.skipped == 0
+
+
+def test_a_small_file_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is repeated in a packed file is counted as often as it occurs."""
+    pyarrow = pytest.importorskip("pyarrow", reason="reading parquet needs pyarrow")
+    from pyarrow import parquet
+
+    most = 1 << 20
+    monkeypatch.setattr(readers, "MOST_UNPACKED", most)
+    count, long = 2000, "x" * 1000
+    repeated = pyarrow.array([long]).dictionary_encode().take(pyarrow.array([0] * count))
+    once = pyarrow.array(range(count + 1), pyarrow.int32())
+    columns = {
+        "text": repeated,
+        "list": pyarrow.ListArray.from_arrays(once, repeated),
+        "struct": pyarrow.StructArray.from_arrays([repeated], ["inner"]),
+        "map": pyarrow.MapArray.from_arrays(once, pyarrow.array(["key"] * count), repeated),
+        "binary": repeated.cast(pyarrow.binary()),
+        "fixed": pyarrow.array([long.encode()] * count, pyarrow.binary(1000)),
+        "numbers": pyarrow.array([0] * 10 * count).take(pyarrow.array([0] * 20 * count)),
+        "one list": pyarrow.array([[0] * 40 * count]),
+        "one text": pyarrow.array([long * count]),
+    }
+    for name, column in columns.items():
+        path = tmp_path / f"{name}.parquet"
+        parquet.write_table(pyarrow.table({"question": ["?"] * len(column), "field": column}), path, compression="gzip")
+        assert path.stat().st_size * readers.MOST_PER_BYTE < most
+        with pytest.raises(
+            ValueError, match=rf"{name}\.parquet: its rows unpack to more than {most:,} bytes: divide it"
+        ):
+            load_rows(str(path), dict)
+    path = tmp_path / "rows.jsonl.gz"
+    path.write_bytes(gzip.compress(count * (json.dumps({"question": long}) + "\n").encode()))
+    with pytest.raises(ValueError, match=rf"rows\.jsonl\.gz: its rows unpack to more than {most:,} bytes: divide it"):
+        load_rows(str(path), dict)
+    monkeypatch.setattr(readers, "MOST_UNPACKED", 8 * most)
+    assert len(load_rows(str(path), dict).rows) == count
+    assert load_rows(str(tmp_path / "text.parquet"), dict).rows[-1] == {"question": "?", "field": long}
+    plain = tmp_path / "rows.jsonl"
+    plain.write_bytes(gzip.decompress(path.read_bytes()))
+    monkeypatch.setattr(readers, "MOST_UNPACKED", 1)
+    monkeypatch.setattr(readers, "MOST_PER_BYTE", 0)
+    assert len(load_rows(str(plain), dict).rows) == count
+
+
+def test_columns_of_all_kinds_have_the_values_that_pyarrow_gives(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="reading parquet needs pyarrow")
+    from pyarrow import parquet
+
+    words = pyarrow.array(["a", "b", None])
+    lists = pyarrow.map_(pyarrow.string(), pyarrow.list_(pyarrow.large_string()))
+    table = pyarrow.table(
+        {
+            "map": pyarrow.array([[("k", ["v", "w"])], [], None], lists),
+            "struct": pyarrow.array([{"x": "a", "y": [{"z": b"q"}]}, None, {"x": None, "y": []}]),
+            "decimal": pyarrow.array([Decimal("1.10"), None, Decimal("2.00")]),
+            "category": words.dictionary_encode(),
+            "large": words.cast(pyarrow.large_string()),
+            "bytes": words.cast(pyarrow.binary()),
+            "date": pyarrow.array([date(2020, 1, 31), None, date(1, 1, 1)]),
+            "list": pyarrow.array([["a", None], [], None]),
+            "number": pyarrow.array([0.5, None, float("inf")]),
+        }
+    )
+    parquet.write_table(table, tmp_path / "rows.parquet")
+    assert list(load_rows(str(tmp_path / "rows.parquet"), dict).rows) == table.to_pylist()
 
 
 def test_parquet_is_read(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from vpo_agent.policy.gguf_header import check_header
 from vpo_envs.common.libraries import check_package
 from vpo_envs.common.paths import path_of
 from vpo_envs.common.wording import first_line
@@ -72,13 +73,23 @@ def read_gguf_config(name: str) -> PretrainedConfig:
 
 
 def _file(name: str) -> Path:
-    """Return the path of a GGUF file; raise ValueError if it is missing, or a package that reads it."""
+    """Return the path of a GGUF file; ValueError if it, or a package that reads it, is missing, or it is too short."""
     file = path_of(name)
     if not file.is_file():
         raise ValueError(f"there is no file {name!r}: give a GGUF file, or the folder or name of a saved model")
     for package in ("gguf", "accelerate"):
         check_package(package, "gguf", f"the model {name!r}")
+    try:
+        check_header(file)
+    except ValueError as error:
+        raise _not_whole(file, f" ({error})") from None
     return file
+
+
+def _not_whole(file: Path, reason: str = "") -> ValueError:
+    return ValueError(
+        f"{str(file)!r} is not a whole GGUF file, perhaps because a download was cut short{reason}: fetch it again"
+    )
 
 
 def _unreadable(file: Path, name: str, error: Exception) -> ValueError:
@@ -92,9 +103,7 @@ def _unreadable(file: Path, name: str, error: Exception) -> ValueError:
         fields = GGUFReader(file).fields
         architecture = str(fields["general.architecture"].contents())
     except Exception:  # of NumPy, which maps the file, or of Python
-        return ValueError(
-            f"{str(file)!r} is not a whole GGUF file, perhaps because a download was cut short: fetch it again"
-        )
+        return _not_whole(file)
     if "tokenizer.ggml.tokens" not in fields:
         return ValueError(f"{name!r} holds no tokenizer: give a GGUF file with one, or the folder of the same model")
     return ValueError(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import struct
 from pathlib import Path
 
 import pytest
 import torch
 import toys
 from gguf_files import write_gguf
+from memory import run_within
 
 from vpo_agent.learning.fits import Shape, read_shape
+from vpo_agent.policy.gguf_header import check_header
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.runs.targets import load_policy, target_name
 
@@ -100,6 +103,83 @@ def test_a_truncated_file_is_refused(llama: Path, tmp_path: Path, share: float) 
     (tmp_path / "cut.gguf").write_bytes(whole[: int(share * len(whole))])
     with pytest.raises(ValueError, match=r"cut\.gguf' is not a whole GGUF file, .*: fetch it again$"):
         LMPolicy.from_pretrained(tmp_path / "cut.gguf", device="cpu")
+
+
+def place_of(data: bytes, name: str) -> int:
+    """Return where the value of a name in the header, or the description of a tensor, begins."""
+    text = struct.pack("<Q", len(name)) + name.encode()
+    return data.index(text) + len(text)
+
+
+def put(data: bytes, place: int, form: str, *numbers: int) -> bytes:
+    """Return a file with other numbers at a place."""
+    packed = struct.pack(f"<{form}", *numbers)
+    return data[:place] + packed + data[place + len(packed) :]
+
+
+def more_tensors(data: bytes, count: int) -> bytes:
+    """Return a file in which that many tensors have the weights of the embedding."""
+    start = place_of(data, "token_embd.weight") - 8 - len("token_embd.weight")
+    described = data[place_of(data, "token_embd.weight") :][: 4 + 2 * 8 + 4 + 8]
+    (tensors,) = struct.unpack_from("<Q", data, 8)
+    added = b"".join(struct.pack("<Q", 8) + f"{number:08}".encode() + described for number in range(count))
+    return put(data, 8, "Q", tensors + count)[:start] + added + data[start:]
+
+
+def nested(data: bytes, levels: int) -> bytes:
+    """Return a file in which the name of the model is an array of arrays."""
+    place = place_of(data, "general.name")
+    (length,) = struct.unpack_from("<Q", data, place + 4)
+    arrays = struct.pack("<I", 9) + levels * struct.pack("<IQ", 9, 1) + struct.pack("<IQ", 0, 1) + b"x"
+    return data[:place] + arrays + data[place + 12 + length :]
+
+
+def test_a_header_states_no_more_than_the_file_has_room_for(llama: Path, tmp_path: Path) -> None:
+    data = llama.read_bytes()
+
+    def changed(name: str, behind: int, form: str, *numbers: int) -> bytes:
+        return put(data, place_of(data, name) + behind, form, *numbers)
+
+    files = {
+        "texts": ("1,000,000,000,000 values in an", changed("tokenizer.ggml.tokens", 8, "Q", 10**12)),
+        # Its reader takes bytes behind the end of a file for empty ones.
+        "bytes": ("1,000,000,000,000 values in an", changed("tokenizer.ggml.token_type", 4, "IQ", 0, 10**12)),
+        "text": ("bytes of a text", changed("general.name", 4, "Q", 10**15)),
+        "values": ("1,000,000,000,000 values", put(data, 16, "Q", 10**12)),
+        "tensors": ("1,000,000,000,000 tensors", put(data, 8, "Q", 10**12)),
+        "dimensions": ("2,147,483,648 dimensions", changed("token_embd.weight", 0, "I", 2**31)),
+        "weights": (" weights", changed("token_embd.weight", 4, "QQ", 10**6, 10**6)),
+        "overlapping": (" weights", more_tensors(data, 60_000)),
+        "layers": ("llama.block_count=1,000,000,000", changed("llama.block_count", 4, "I", 10**9)),
+        "nested": ("nests arrays too deeply", nested(data, 5000)),
+    }
+    for name, (_, crafted) in files.items():
+        (tmp_path / f"{name}.gguf").write_bytes(crafted)
+    code = f"""for name in {list(files)!r}:
+        for read in (read_shape, load_policy):
+            try:
+                read({str(tmp_path)!r} + "/" + name + ".gguf")
+            except ValueError as error:
+                print(error)"""
+    imports = "from vpo_agent.learning.fits import read_shape; from vpo_agent.runs.targets import load_policy"
+    printed, grown = run_within(512, f"{imports}; load_policy({str(llama)!r})", code)
+    lines = printed.splitlines()
+    assert len(lines) == 2 * len(files)
+    for (stated, _), shape, policy in zip(files.values(), lines[::2], lines[1::2], strict=True):
+        assert stated in policy
+        assert policy.endswith(": fetch it again")
+        assert policy in shape
+    assert grown < 64
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_a_header_is_read_in_either_order_of_bytes(tmp_path: Path, order: str) -> None:
+    file = tmp_path / "x.gguf"
+    file.write_bytes(b"GGUF" + struct.pack(f"{order}IQQ", 3, 1, 0) + bytes(24))
+    check_header(file)
+    file.write_bytes(b"GGUF" + struct.pack(f"{order}IQQ", 3, 2, 0) + bytes(24))
+    with pytest.raises(ValueError, match=r"^it states 2 tensors and has room for 1$"):
+        check_header(file)
 
 
 @pytest.mark.parametrize(

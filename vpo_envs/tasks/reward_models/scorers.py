@@ -6,6 +6,7 @@ import functools
 import math
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from vpo_envs.common.hub import check_available
@@ -44,8 +45,12 @@ class _Classifier:
         import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+        from vpo_envs.common.stated_size import check_stated_modules, check_stated_weights
+
         self._path, self._batch_size = path, batch_size
         try:
+            check_stated_modules(Path(path))
+            check_stated_weights(Path(path), AutoModelForSequenceClassification)
             self._tokenizer: Any = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
             model, loading = AutoModelForSequenceClassification.from_pretrained(
                 path, output_loading_info=True, trust_remote_code=False

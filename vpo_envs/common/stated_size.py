@@ -38,15 +38,18 @@ def check_stated_modules(folder: Path) -> None:
                 raise ValueError(f"config.json states {name}={count}, and its files have room for {most}")
 
 
-def check_stated_weights(folder: Path) -> None:
-    """Raise ValueError if ``config.json`` states more weights than the bytes of the folder's weight files can hold."""
+def check_stated_weights(folder: Path, model_type: Any = AutoModelForCausalLM) -> None:
+    """Raise ValueError if ``config.json`` states more weights than the bytes of the folder's weight files can hold.
+
+    ``model_type`` is a class of transformers that makes the model from its configuration.
+    """
     files = _weight_files(folder)
     if not files:
         return
     size = sum(file.stat().st_size for file in files)
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+        model = model_type.from_config(config, trust_remote_code=False)
     stated = sum(weight.numel() for weight in model.parameters())
     if stated > MOST_PER_BYTE * size:
         raise ValueError(f"config.json states {stated:,} weights, and its files have room for {MOST_PER_BYTE * size:,}")

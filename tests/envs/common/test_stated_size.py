@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+import toys
 from memory import run_within
 
 from envs_data import bundled_model_path
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.loading import load_model
+from vpo_envs.tasks.reward_models.scorers import load_model as load_reward_model
 
 
 def model_with(folder: Path, **settings: Any) -> Path:
@@ -45,6 +47,21 @@ load_model({str(bundled_model_path("tiny-maze"))!r}, torch.float32)"""
     assert len(messages) == len(stated)
     assert all("config.json states" in message for message in messages), messages
     assert grown < 128
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [{"num_hidden_layers": 10**7}, {"vocab_size": 10**8}, {"hidden_size": 8192, "intermediate_size": 8192}],
+    ids=["layers", "vocabulary", "width"],
+)
+def test_a_reward_model_makes_no_room_for_weights_that_are_not_there(stated: dict[str, Any], tmp_path: Path) -> None:
+    folder = Path(toys.save_reward_model(tmp_path))
+    load_reward_model(str(folder), "cpu", 4)
+    load_reward_model.cache_clear()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **stated}))
+    with pytest.raises(ValueError, match=r"reward model '.*' cannot be loaded .*config\.json states"):
+        load_reward_model(str(folder), "cpu", 4)
 
 
 def test_weights_that_are_missing_are_named_and_not_drawn(tmp_path: Path) -> None:
