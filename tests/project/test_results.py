@@ -208,11 +208,9 @@ def test_a_mark_that_cannot_be_filled_is_named(mark: str, reason: str, root: Pat
         pages.filled(f"<!-- {mark} --><!-- end -->", studies, Path("docs/a.md"))
 
 
-@pytest.mark.parametrize("words", ["pages.py --write --root .", "tables.py studies/toy.toml", "suite.py"])
+@pytest.mark.parametrize("words", ["pages.py --write --root .", "tables.py studies/toy.toml"])
 def test_results_are_printed_without_torch(words: str, root: Path) -> None:
     name, *arguments = words.split()
-    if name == "suite.py":
-        arguments += ["studies/toy.toml", "--out", "figures"]
     arguments += ["--from", "studies/results"]
     code = (
         f"import runpy, sys; sys.argv = {[name, *arguments]!r}; sys.path.insert(0, {str(STUDIES)!r}); "
