@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from vpo_agent.measure.intervals import Band, adjusted, interval, p_value
+from vpo_agent.measure.intervals import LEVEL, Band, adjusted, interval, p_value
 from vpo_agent.measure.measures import passes, rank
 from vpo_agent.measure.metrics import best_at_k, best_at_k_whole, diversity
 from vpo_agent.measure.pool import Floats, Pool
@@ -42,8 +42,6 @@ BASE = "base"
 """Stands for the better base."""
 NAMED = 4
 """Missing runs that are named."""
-LEVEL = 0.05
-"""Share of false verdicts that an adjusted table has at most."""
 
 
 class Scores(NamedTuple):

@@ -34,7 +34,7 @@ def add_parser(commands: Commands) -> None:
         add_trust_option(parser)
     add = report.add_argument
     add("--labels", metavar="A,B,…", help="one label per run; runs with the same label are one method")
-    add("--baseline", default="vpo", metavar="LABEL", help="label to compare with (default: vpo, or the first)")
+    add("--baseline", metavar="LABEL", help="label to compare with (default: grpo, or the first)")
     add("--k", type=at_least(1), help="largest k (default: all answers of the smallest pool)")
     add("--threshold", type=float, metavar="R", help="scalar reward at which an answer passes, for pass@k")
     add = page.add_argument

@@ -23,6 +23,8 @@ from vpo_agent.measure.pool import Floats
 
 CONFIDENCE = 0.95
 """How often an interval covers the mean."""
+LEVEL = 0.05
+"""A difference is significant if its adjusted p-value is below this."""
 RESAMPLES = 4000
 SAID = "95 % interval over prompts and training seeds"
 """What outputs call the interval where a method has several seeds."""

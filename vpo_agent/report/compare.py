@@ -18,16 +18,17 @@ from vpo_agent.report.figures import default_pairs, draw_curves, draw_fronts
 from vpo_agent.report.learning_curves import draw_learning
 from vpo_agent.report.methods import Method, common_names
 from vpo_agent.report.runs import check_comparable, differing_settings, group, lesser_differences, read_runs
-from vpo_agent.report.verdict import headlines, verdict
+from vpo_agent.report.verdict import adjustment, compared, headlines, verdict
 
 MARK = "compare.json"
+BASELINE = "grpo"
 
 
 def compare_runs(
     folders: Sequence[Path | Sequence[Path]],
     labels: Sequence[str] | None = None,
     out: Path = Path("comparison"),
-    baseline: str = "vpo",
+    baseline: str | None = None,
     *,
     k: int | None = None,
     threshold: float | None = None,
@@ -42,13 +43,14 @@ def compare_runs(
             of policies that answer together, each with an equal share of the answers.
         labels: A label for each; equal ones are one method. Derived from the settings by default.
         out: The output folder.
-        baseline: Label of the method that the others are compared with. If it is ``"vpo"`` and no method has that
-            label, the first method is the baseline.
+        baseline: Label of the method that the others are compared with; by default ``"grpo"`` if a method has that
+            label, else the first.
         k: Largest k; all answers of the smallest pool by default.
         threshold: The scalar reward at which an answer passes; by default within 0.02 of the exact front's optimum.
 
     Returns:
-        The content of ``compare.json``: ``verdict``, ``methods``, ``measures``, ``differences``, ``curves`` and more.
+        The content of ``compare.json``: ``verdict``, ``comparisons``, ``methods``, ``measures``, ``differences``,
+        ``curves`` and more.
 
     Raises:
         ValueError: The runs cannot be compared, a label is unknown, ``k`` is more than a pool holds, or
@@ -76,10 +78,17 @@ def compare_runs(
     if single:
         notes.append(f"One seed of {', '.join(single)}: these intervals do not say how training runs differ.")
     by_label = {method.label: method for method in methods}
-    if baseline not in ("vpo", *by_label):
+    if baseline not in (None, *by_label):
         raise ValueError(f"unknown baseline {baseline!r}: choose one of {', '.join(map(repr, by_label))}")
-    base_method = by_label.get(baseline, methods[0])
-    tables = {"verdict": verdict(methods, base_method), **_make_tables(methods, base_method, notes)}
+    base_method = by_label.get(baseline or BASELINE, methods[0])
+    comparisons = compared(methods, base_method)
+    if adjusted_for := adjustment(comparisons):
+        notes.append(adjusted_for)
+    tables = {
+        "verdict": verdict(comparisons),
+        "comparisons": [comparison.as_json() for comparison in comparisons],
+        **_make_tables(methods, base_method, notes),
+    }
     tables["pools"] = [{"path": run.name, "holds": describe(run.pool)} for run in runs]
     with whole_folder(out, MARK) as folder:
         drawn = {
@@ -111,7 +120,8 @@ def _make_tables(methods: Sequence[Method], baseline: Method, notes: Sequence[st
             measures.append({**row, "each_seed": values.mean(axis=1).tolist()})
             if method is not baseline:
                 band = method.band(values, values_of_baseline)
-                differences.append({**head, "method": method.label, **band.as_json()})
+                level = method.p_value(name, baseline) if measure.headline else None
+                differences.append({**head, "method": method.label, **band.as_json(), "p": level})
     return {
         "baseline": baseline.label,
         "prompts": summary.pool.prompts_in_words(),

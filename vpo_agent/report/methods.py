@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vpo_agent.measure.intervals import Band, interval
+from vpo_agent.measure.intervals import Band, interval, p_value
 from vpo_agent.measure.pool import Floats
 from vpo_agent.measure.summary import Curve, Summary
 from vpo_agent.pages.figure_style import Look, looks
@@ -37,6 +37,10 @@ class Method:
     def band(self, values: Floats, baseline: Floats | None = None) -> Band:
         """Return the mean and interval of values (S, N) or (S, N, c), less those of another method."""
         return interval(values, self.summaries[0].pool.tasks, baseline=baseline)
+
+    def p_value(self, name: str, other: Method) -> float:
+        """Return the level at which the interval of the difference to another method in a measure touches zero."""
+        return p_value(self.values(name), self.summaries[0].pool.tasks, baseline=other.values(name))
 
     def curve(self, name: str) -> Curve:
         """Return a curve with the values of every seed, (S, N, c).

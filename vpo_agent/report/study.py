@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.artist import Artist
 from matplotlib.lines import Line2D
 
+from vpo_agent.measure.intervals import LEVEL, adjusted
 from vpo_agent.measure.measures import name_at
 from vpo_agent.pages import figure_style as style
 from vpo_agent.pages.figure_style import looks
@@ -16,6 +17,11 @@ from vpo_agent.pages.page import Page, Table, markdown_table
 from vpo_agent.report.tables import interval, number
 from vpo_agent.report.verdict import FEW
 from vpo_agent.runs.checkpoints import write_text_atomically
+
+BOLD = (
+    "Bold: a difference from the baseline that is significant after adjustment over all differences of its table "
+    f"(Benjamini and Hochberg, {LEVEL:.0%}). Intervals are not adjusted."
+)
 
 
 def write_study(tasks: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
@@ -38,22 +44,34 @@ def write_study(tasks: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
         page.table(*table)
         first = first or f"{name} ↑\n\n{markdown_table(*table)}"
     page.heading("What was compared")
+    page.paragraph(BOLD)
     page.listing([f"{task}: {_about(tables)}" for task, tables in tasks.items()])
     write_text_atomically(folder / "study.md", page.markdown())
-    return "\n\n".join([*verdicts, first])
+    return "\n\n".join([*verdicts, first, BOLD])
 
 
 def study_table(tasks: Mapping[str, Mapping[str, Any]], name: str) -> Table:
     """Return a table with a row for each arm and a column for each task.
 
-    Its cells are means with intervals; below them are the differences from the baseline.
+    Its cells are means with intervals; below them are the differences from the baseline, in bold where they are
+    significant after adjustment over the table (Benjamini and Hochberg).
     """
     arms = _arms(tasks)
     body = []
     for arm in arms:
         body.append([arm, *(_cell(tables["measures"], name, arm) for tables in tasks.values())])
+    found = {
+        (task, arm): row
+        for task, tables in tasks.items()
+        for arm in arms
+        if (row := _find(tables["differences"], name, arm)) is not None
+    }
+    levels = dict(zip(found, adjusted([row["p"] for row in found.values()]), strict=True))
     for arm in arms:
-        cells = [_cell(tables["differences"], name, arm, signed=True) for tables in tasks.values()]
+        cells = []
+        for task, tables in tasks.items():
+            cell = _cell(tables["differences"], name, arm, signed=True)
+            cells.append(f"**{cell}**" if levels.get((task, arm), 1) < LEVEL else cell)
         if any(cells):
             body.append([f"{arm} − baseline", *cells])
     return ["arm", *tasks], body, "l" + "r" * len(tasks)

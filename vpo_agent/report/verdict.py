@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
-from vpo_agent.measure.intervals import Band
+from vpo_agent.measure.intervals import LEVEL, Band, adjusted
 from vpo_agent.measure.measures import WHOLE, name_at
 from vpo_agent.pages.figure_style import names_base
 from vpo_agent.report.methods import Method, common_names
 from vpo_agent.report.tables import number
 from vpo_envs.common.wording import counted
 
+Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
+UNADJUSTED = "only the unadjusted 95 % interval excludes 0"
 FEW = 3
 """Answers for a user, beside all answers of a pool for a search."""
 
@@ -28,22 +31,87 @@ def headlines(methods: Sequence[Method]) -> list[str]:
     return list(dict.fromkeys(chosen))
 
 
-def verdict(methods: Sequence[Method], baseline: Method) -> list[str]:
-    """Compare the best method with the baseline, and both with the base if it is there.
+class Comparison(NamedTuple):
+    """The difference of a method from another in one measure."""
 
-    A method leads where the 95 % interval of the difference excludes zero. A pool that was sampled before the first
-    step, or is labelled ``base`` or ``before``, is of the base.
+    name: str
+    method: Method
+    other: Method
+    band: Band
+    p: float
+    adjusted: float
+    """The p-value, adjusted over all comparisons of a verdict (Benjamini and Hochberg)."""
+
+    @property
+    def said(self) -> Verdict:
+        """Whether the method is better than the other: after adjustment."""
+        if self.adjusted >= LEVEL or not self.band.mean:
+            return "INCONCLUSIVE"
+        return "PASS" if self.band.mean > 0 else "FAIL"
+
+    @property
+    def only_unadjusted(self) -> bool:
+        """Whether the interval excludes zero, but the adjusted p-value does not."""
+        return self.said == "INCONCLUSIVE" and (self.band.low > 0 or self.band.high < 0)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        head = {"measure": self.name, "method": self.method.label, "other": self.other.label, "verdict": self.said}
+        return {**head, **self.band.as_json(), "p": self.p, "p_adjusted": self.adjusted}
+
+
+def compared(methods: Sequence[Method], baseline: Method) -> list[Comparison]:
+    """Compare all methods with the baseline, and with the base if it is there.
+
+    A pool that was sampled before the first step, or is labelled ``base`` or ``before``, is of the base. A method is
+    compared with the base that writes as many answers in a response, or else with the first: in the last headline, and
+    in all where the baseline is a base or only one method is trained.
     """
     bases = [method for method in methods if _is_base(method)]
     trained = [method for method in methods if method not in bases]
     if len(methods) < 2 or not trained:
         return []
     names = headlines(methods)
-    if not bases:
-        return [_duel(name, methods, baseline) for name in names]
-    if len(trained) < 2 or baseline in bases:
-        return [_against_base(name, trained, bases) for name in names]
-    return [*(_duel(name, trained, baseline) for name in names[:2]), _against_base(names[-1], trained, bases)]
+    duels, against_base = names, names[:0]
+    if bases:
+        alone = len(trained) < 2 or baseline in bases
+        duels, against_base = (names[:0], names) if alone else (names[:2], names[-1:])
+    pairs = [(name, method, baseline) for name in duels for method in trained if method is not baseline]
+    for name in against_base:
+        for method in trained:
+            width = _answers_per_rollout(method)
+            pairs.append((name, method, next((b for b in bases if _answers_per_rollout(b) == width), bases[0])))
+    levels = [method.p_value(name, other) for name, method, other in pairs]
+    return [
+        Comparison(name, method, other, method.band(method.values(name), other.values(name)), level, corrected)
+        for (name, method, other), level, corrected in zip(pairs, levels, adjusted(levels), strict=True)
+    ]
+
+
+def verdict(comparisons: Sequence[Comparison]) -> list[str]:
+    """Say in a sentence for each headline how the best method stands to the baseline, or all to the base.
+
+    Each begins with ``PASS`` if a method is better, ``FAIL`` if it is worse, and ``INCONCLUSIVE`` if neither is
+    significant.
+    """
+    of_sentence: dict[tuple[str, bool], list[Comparison]] = {}
+    for comparison in comparisons:
+        of_sentence.setdefault((comparison.name, _is_base(comparison.other)), []).append(comparison)
+    return [
+        _against_base(name, members) if is_base else _duel(max(members, key=lambda one: float(one.band.mean)))
+        for (name, is_base), members in of_sentence.items()
+    ]
+
+
+def adjustment(comparisons: Sequence[Comparison]) -> str:
+    """Say what PASS and FAIL mean here; empty if nothing is compared."""
+    if not comparisons:
+        return ""
+    meaning = f"PASS and FAIL: better or worse with a p-value below {LEVEL:g}"
+    if len(comparisons) == 1:
+        return f"{meaning}."
+    over = f"adjusted over the {len(comparisons)} differences of the verdict (Benjamini and Hochberg)"
+    return f"{meaning}, {over}; intervals are not adjusted."
 
 
 def _is_base(method: Method) -> bool:
@@ -63,36 +131,38 @@ def standing(method: Method) -> list[str]:
     return sentences
 
 
-def _duel(name: str, methods: Sequence[Method], baseline: Method) -> str:
-    """Compare the best of the other methods with the baseline in one measure."""
-
-    def mean(method: Method) -> float:
-        return float(method.values(name).mean())
-
-    best = max((method for method in methods if method is not baseline), key=mean)
-    lower, higher = sorted((best, baseline), key=mean)
-    band = higher.band(higher.values(name), lower.values(name))
-    means = f"{_short(mean(higher))} against {_short(mean(lower))}"
-    heading, difference = _heading(name), _with_interval(band)
-    if band.low > 0:
+def _duel(comparison: Comparison) -> str:
+    """Say which of two methods is ahead in one measure."""
+    name, method, other, band = comparison[:4]
+    lower, higher = sorted((method, other), key=lambda one: float(one.values(name).mean()))
+    if lower is method:
+        band = Band(-band.mean, -band.high, -band.low)
+    means = " against ".join(_short(float(one.values(name).mean())) for one in (higher, lower))
+    heading, difference = f"{comparison.said}: {_heading(name)}", _with_interval(band)
+    if comparison.said != "INCONCLUSIVE":
         return f"{heading}, {higher.label} leads {lower.label} by {difference}: {means}."
-    return f"{heading}, {higher.label} and {lower.label} do not differ significantly, by {difference}: {means}."
+    why = f" ({UNADJUSTED})" if comparison.only_unadjusted else ""
+    return f"{heading}, {higher.label} and {lower.label} do not differ significantly, by {difference}{why}: {means}."
 
 
-def _against_base(name: str, trained: Sequence[Method], bases: Sequence[Method]) -> str:
-    """Compare each method with the base that writes as many answers in a response, or else with the first base."""
+def _against_base(name: str, comparisons: Sequence[Comparison]) -> str:
+    """Compare each method with its base."""
     changes = []
-    for method in trained:
-        base = next((base for base in bases if _answers_per_rollout(base) == _answers_per_rollout(method)), bases[0])
-        band = method.band(method.values(name), base.values(name))
-        if band.high < 0:
-            loss = Band(-band.mean, -band.high, -band.low)
-            changes.append(f"{method.label} loses {_with_interval(loss)}")
+    for comparison in comparisons:
+        band, label = comparison.band, comparison.method.label
+        if comparison.said == "FAIL":
+            changes.append(f"{label} loses {_with_interval(Band(-band.mean, -band.high, -band.low))}")
+        elif comparison.said == "PASS":
+            changes.append(f"{label} gains {_with_interval(band)}")
         else:
-            verb = "gains" if band.low > 0 else "changes by"
-            changes.append(f"{method.label} {verb} {_with_interval(band)}")
+            why = f" ({UNADJUSTED})" if comparison.only_unadjusted else ""
+            changes.append(f"{label} changes by {_with_interval(band)}{why}")
+    said = dict.fromkeys(comparison.said for comparison in comparisons)
+    whose = [f"{word} for {' and '.join(one.method.label for one in comparisons if one.said == word)}" for word in said]
+    words = next(iter(said)) if len(said) == 1 else ", ".join(whose)
+    bases = {comparison.other.label for comparison in comparisons}
     base_in_words = "the base" if len(bases) == 1 else "the base with as many answers"
-    return f"{_heading(name)}, {' and '.join(changes)} against {base_in_words}."
+    return f"{words}: {_heading(name)}, {' and '.join(changes)} against {base_in_words}."
 
 
 def _answers_per_rollout(method: Method) -> int:

@@ -103,8 +103,12 @@ def test_runs_become_methods_and_a_report(
     assert "vpo (2 seeds), grpo (2 seeds); 5 prompts, up to 12 answers to each." in printed
     tables = json.loads((out / "compare.json").read_text(encoding="utf-8"))
     assert [row["method"] for row in tables["methods"]] == ["vpo", "grpo"]
-    assert tables["baseline"] == "vpo"
-    assert {row["method"] for row in tables["differences"]} == {"grpo"}
+    assert tables["baseline"] == "grpo"
+    assert {row["method"] for row in tables["differences"]} == {"vpo"}
+    assert {(row["method"], row["other"]) for row in tables["comparisons"]} == {("vpo", "grpo")}
+    for row, sentence in zip(tables["comparisons"], tables["verdict"], strict=True):
+        assert sentence.startswith(f"{row['verdict']}: ")
+    assert "PASS and FAIL: better or worse with a p-value below 0.05, adjusted over the 3 differences" in printed
     names = {file.name for file in out.iterdir()}
     figures = {"curves.png", "learning.png", "fronts.png"}
     assert names == {"report.html", "compare.md", "compare.json", *figures}
@@ -125,8 +129,8 @@ def test_differences_are_paired_over_prompts_with_seeds_as_the_second_level(tmp_
     values = {path.name: summarise(read_run(path).pool).measures["diversity"].values for path in runs}
     vpo, grpo = (np.stack([values[f"{method}-seed{seed}"] for seed in (0, 1)]) for method in ("vpo", "grpo"))
     (row,) = [row for row in tables["differences"] if row["measure"] == "diversity"]
-    paired = over_prompts(grpo.mean(axis=0) - vpo.mean(axis=0))
-    welch = stats.ttest_ind(grpo.mean(axis=1), vpo.mean(axis=1), equal_var=False).confidence_interval(0.95)
+    paired = over_prompts(vpo.mean(axis=0) - grpo.mean(axis=0))
+    welch = stats.ttest_ind(vpo.mean(axis=1), grpo.mean(axis=1), equal_var=False).confidence_interval(0.95)
     half = (welch.high - welch.low) / 2
     assert row["mean"] == pytest.approx(paired.mean)
     assert row["high"] == pytest.approx(paired.mean + np.hypot(half, paired.high - paired.mean))
@@ -157,7 +161,7 @@ def test_repeated_tasks_are_counted_and_resampled_together(tmp_path: Path) -> No
     assert "5 prompts, 2 distinct tasks, up to 12 answers to each." in said
     values = [summarise(read_run(path).pool).measures["best@1"].values for path in paths]
     (row,) = [row for row in tables["differences"] if row["measure"] == "best@1"]
-    assert [row["low"], row["high"]] == pytest.approx(sorted((values[1] - values[0])[:2]))
+    assert [row["low"], row["high"]] == pytest.approx(sorted((values[0] - values[1])[:2]))
     said = evaluate_pool(read_run(paths[0]).pool, tmp_path / "evaluated")
     assert "5 test prompts, 2 distinct tasks of vpo/Maze-v0" in said
 

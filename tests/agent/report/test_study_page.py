@@ -18,7 +18,7 @@ def tables(k: int = 12, **means: float) -> dict[str, Any]:
         for arm, mean in means.items()
     ]
     first = next(iter(means))
-    less = [{**row, "mean": row["mean"] - means[first]} for row in rows if row["method"] != first]
+    less = [{**row, "mean": row["mean"] - means[first], "p": 0.03} for row in rows if row["method"] != first]
     methods = [{"method": arm, "runs": 2} for arm in means]
     about: dict[str, Any] = {"verdict": [f"{first} leads."], "prompts": "200 prompts, 15 distinct tasks", "k": k}
     about |= {"interval": "95 % interval over prompts and training seeds"}
@@ -41,10 +41,20 @@ def test_every_arm_has_a_row_and_every_task_a_column(tmp_path: Path) -> None:
     assert body == [
         ["grpo", "0.400 [0.390, 0.420]", "0.300 [0.290, 0.320]"],
         ["vpo", "0.500 [0.490, 0.520]", ""],
-        ["vpo − baseline", "+0.100 [+0.490, +0.520]", ""],
+        ["vpo − baseline", "**+0.100 [+0.490, +0.520]**", ""],
+    ]
+    # 0.03 of two comparisons is 0.06 for the one with the smaller level, unless the other is as small.
+    more = {**tasks, "code": tables(k=30, grpo=0.3, vpo=0.3)}
+    for row in more["code"]["differences"]:
+        row["p"] = 0.5
+    assert study_table(more, "utility@3 drawn singly")[1][-1] == [
+        "vpo − baseline",
+        "+0.100 [+0.490, +0.520]",
+        "+0.000 [+0.290, +0.320]",
     ]
     printed = write_study(tasks, tmp_path)
     page = (tmp_path / "study.md").read_text(encoding="utf-8")
+    assert "| vpo − baseline |" in printed
     assert printed.splitlines()[-1] in page
     verdicts = [f"{task}: {' '.join(one['verdict'])}" for task, one in tasks.items()]
     assert printed.split("\n\n")[: len(verdicts)] == verdicts

@@ -377,7 +377,10 @@ def test_a_study_of_one_task_ends_with_a_verdict_and_the_page_to_play_with(
     printed = capsys.readouterr().out
     verdict = printed.split("\n\n")[1].splitlines()
     assert len(verdict) == 3
-    assert re.match(r"With \d+ answers in whole responses, weights unknown \(utility@\d+\), (vpo|grpo) ", verdict[0])
+    assert re.match(
+        r"(PASS|FAIL|INCONCLUSIVE): With \d+ answers in whole responses, weights unknown \(utility@\d+\), (vpo|grpo) ",
+        verdict[0],
+    )
     assert re.search(r"(vpo|grpo) (gains|loses|changes by) .* against the base with as many answers\.$", verdict[2])
     page = (tmp_path / "tiny" / "explore.html").read_text(encoding="utf-8")
     assert all(f'"{name}"' in page for name in ("vpo", "grpo", "base"))
@@ -385,7 +388,7 @@ def test_a_study_of_one_task_ends_with_a_verdict_and_the_page_to_play_with(
 
 def reported(printed: str) -> list[str]:
     """The lines of a study's output that state results."""
-    return [line for line in printed.splitlines() if line.startswith(("|", "With "))]
+    return [line for line in printed.splitlines() if line.startswith(("|", "PASS", "FAIL", "INCONCLUSIVE"))]
 
 
 def test_a_run_leaves_a_small_file_from_which_another_machine_goes_on(
