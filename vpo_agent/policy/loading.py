@@ -21,11 +21,11 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from envs_data.models import find_bundled
 from envs_data.parsing import read_object
+from envs_data.stated_size import check_adapter_rank, check_stated_modules, check_stated_weights
 from vpo_agent.policy.downloads import cannot_load
 from vpo_agent.policy.gguf_file import is_gguf, load_gguf
 from vpo_envs.common.hub import check_available
 from vpo_envs.common.libraries import check_package
-from vpo_envs.common.stated_size import check_adapter_rank, check_stated_modules, check_stated_weights
 from vpo_envs.common.wording import first_line
 
 SMALL = 10_000_000

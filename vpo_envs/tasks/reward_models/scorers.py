@@ -45,7 +45,7 @@ class _Classifier:
         import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-        from vpo_envs.common.stated_size import check_stated_modules, check_stated_weights
+        from envs_data.stated_size import check_stated_modules, check_stated_weights
 
         self._path, self._batch_size = path, batch_size
         try:
