@@ -8,7 +8,7 @@ and in README.md, what stands between two marks is written, and the rest is left
 
     <!-- table: conflict utility@30 -->              methods x tasks, with half of the 95 % interval
     <!-- table: conflict utility@30 minus base -->   differences from the better base, or from a method such as grpo
-    <!-- table: conflict utility@3 over grpo tasks=musique,tools arms=vpo,vpo_pool -->   ratios, of some
+    <!-- table: conflict utility@3 over grpo tasks=musique,tools arms=vpo,vpo_pool -->   ratios, of some; a base is base-1 or base-3
     <!-- table: conflict musique utility -->         methods x k on one task
     <!-- value: conflict musique vpo utility@3 -->   one number; also with minus and over
     <!-- end -->                                     after each of them
@@ -48,6 +48,8 @@ from vpo_agent.runs.study_file import read_study
 
 ROOT = STUDIES.parent
 APPENDIX = Path("docs/results_tables.md")
+BASES = {"base-1": "base, 1 answer", "base-3": "base, 3 answers"}
+"""How a mark names a base, whose label has blanks."""
 MARK = re.compile(r"(<!-- (table|value): ([^>]*?) -->)(.*?)(<!-- end -->)", re.DOTALL)
 HEAD = """# Tables of all studies
 
@@ -161,6 +163,7 @@ def table(words: Sequence[str], studies: Studies) -> str:
     name, *rest = [word for word in words if "=" not in word]
     scores = studies.scores(name)
     tasks, arms = (options.get(option, "").split(",") if option in options else [] for option in ("tasks", "arms"))
+    arms = [BASES.get(arm, arm) for arm in arms]
     if rest[0] in scores.tasks:
         return markdown_table(*means_table(scores, rest[0], measure_in(rest[1]), arms))
     measure, k = measure_at(rest[0])
