@@ -51,13 +51,13 @@ def fit_threads(model: torch.nn.Module) -> None:
     torch.set_num_threads(_threads)
 
 
-def load_model(path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTrainedTokenizerBase]:
-    """Read a causal language model and its tokenizer onto the CPU, from a folder, a GGUF file or the Hub.
+def load_model(name_or_path: str | Path, dtype: torch.dtype) -> tuple[Any, PreTrainedTokenizerBase]:
+    """Read a causal language model and its tokenizer onto the CPU: a bundled one, or from the Hub, a folder or GGUF.
 
     In float32, saved LoRA adapters are merged into their base model, so the result is an ordinary model. Other formats
     would round small updates away, so adapters stay apart there, as a frozen PEFT model.
     """
-    name = str(path)
+    name = find_bundled(name_or_path)
     if is_gguf(name):
         with quiet_transformers():
             return load_gguf(name, dtype)
