@@ -1,91 +1,178 @@
-"""Search on the hard tasks of ``edge.toml``, after its runs: the share solved, by policy and method.
+"""Search on the hard tasks of ``edge.toml``: the share solved, by policy and search method.
 
-    python studies/edge_search.py --runs-dir runs
+    python studies/edge_search.py             # prints the tables from the data files
+    python studies/edge_search.py --search    # after the runs of the study: searches, and writes the data files
 
 A task is hard if none of 30 answers of any seed's base is right, with one answer per response or with three, sampled
 apart from the search. Every search has the same number of tokens, and its first 200 answers are read from it as well.
-Interrupted, it continues. Intervals are those over functions and seeds, paired by both.
+Interrupted, it continues. Intervals are those over functions and seeds, paired by both. A data file, ``searches.json``
+beside those of the runs, holds for each search the answer that solved each task, and no texts.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from tables import RESULTS, STUDIES, compare_pairs, compared_cell, short
 
-from vpo_agent.measure.intervals import Band, interval
+from envs_data.parsing import read_object
+from vpo_agent.measure.intervals import interval
 from vpo_agent.measure.pool import Floats, Pool
-from vpo_agent.report.tables import interval as bounds
-from vpo_agent.report.tables import number
-from vpo_agent.runs.pools import sample_model
-from vpo_agent.runs.study_file import read_study
-from vpo_agent.runs.targets import load_policy
-from vpo_agent.search import SearchJob, hard_tasks, run_search
-from vpo_agent.search.records import SearchResult
-from vpo_agent.search.runner import SearchTarget
-from vpo_agent.search.settings import Method
+from vpo_agent.pages.page import Table, markdown_table
+from vpo_agent.runs.study_file import Study, StudyTask, read_study
+
+if TYPE_CHECKING:
+    from vpo_agent.search.records import SearchResult
+    from vpo_agent.search.runner import SearchTarget
 
 ENV = "vpo/Programs-v0"
 ARMS = {"grpo": 1, "max_at_k": 1, "vpo": 3, "vpo-pool4": 3}
 """Arms of the study, with the answers of a response."""
 BASE = "base-3"
 """The base with three answers a response, with which all are compared."""
-METHODS: tuple[Method, ...] = ("best-of-n", "evolve")
+METHODS = ("best-of-n", "evolve")
 NUM_TASKS = 200
 """Test tasks among which hard ones are sought."""
 APART = 1000
 """Seeds of the pools that choose hard tasks begin here."""
 ANSWERS, TOKENS = 200, 1200
 LONGEST = 24
-
-
-def cell(band: Band, signed: bool = False) -> str:
-    """A mean with its interval."""
-    return f"{number(float(band.mean), signed)} {bounds(float(band.low), float(band.high), signed)}"
+DATA = "searches.json"
 
 
 def main() -> None:
-    """Search what is not yet searched, and print a table for each task."""
+    """Search if that is asked for, and print a table for each task."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"))
-    parser.add_argument("--out", type=Path, default=Path("runs/searches"))
+    parser.add_argument("--from", dest="results", type=Path, default=RESULTS, help="folder of data files")
     parser.add_argument("--tasks", nargs="+", default=["programs-4", "programs-long"])
-    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
+    parser.add_argument("--search", action="store_true", help="search what is not yet searched")
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="with --search: parent of the study's runs")
+    parser.add_argument("--out", type=Path, default=Path("runs/searches"), help="with --search: folder of the answers")
     options = parser.parse_args()
-    study = read_study(Path(__file__).with_name("edge.toml"))
-    for task in study.tasks:
-        if task.label not in options.tasks:
-            continue
-        runs, out = options.runs_dir / study.name / task.label, options.out / task.label
-        seeds = [s for s in study.seeds if all((runs / f"{arm}-seed{s}" / "checkpoints").is_dir() for arm in ARMS)]
-        bases = {seed: Path(task.settings["model"].format(seed=seed)) for seed in seeds}
-        env_kwargs = task.settings["env_kwargs"]
-        pools = {seed: choosing_pools(env_kwargs, seed, base, out) for seed, base in bases.items()}
-        indices = hard_tasks([pool for of in pools.values() for pool in of])
-        functions = [pools[seeds[0]][0].tasks[index] for index in indices]
-        print(f"\n## {task.label}: {len(indices)} hard tasks, {len(set(functions))} functions, seeds {seeds}\n")
-        found: dict[tuple[str, str], list[SearchResult]] = {}
-        for method in options.methods:
-            for seed, base in bases.items():
-                job = SearchJob(
-                    env=ENV,
-                    env_kwargs=env_kwargs,
-                    indices=tuple(indices),
-                    method=method,
-                    tokens=TOKENS,
-                    seed=seed,
-                    max_new_tokens=LONGEST,
-                )
-                for name, result in run_search(job, targets(runs, base, seed), out / f"{method}-seed{seed}").items():
-                    found.setdefault((name, method), []).append(result)
-        print_table(found, functions)
+    study = read_study(STUDIES / "edge.toml")
+    for label in options.tasks:
+        [task] = [task for task in study.tasks if task.label == label]
+        path = options.results / study.name / label / DATA
+        if options.search:
+            search(study, task, options.runs_dir, options.out / label, path)
+        if path.is_file():
+            print(f"\n## {label}: {about(path)}\n\n{markdown_table(*search_table(path))}")
+        else:
+            print(f"there is no data file {str(path)!r} of searches: python studies/edge_search.py --search makes it")
+
+
+# --- from a data file
+
+
+def about(path: Path) -> str:
+    """Say what was searched."""
+    data = read_object(path)
+    functions = data["functions"]
+    return f"{len(functions)} hard tasks, {len(set(functions))} functions, seeds {', '.join(map(str, data['seeds']))}"
+
+
+def search_table(path: Path) -> Table:
+    """The share solved within either budget, and what it is above the base's by the first method.
+
+    Verdicts are adjusted over each column.
+    """
+    data = read_object(path)
+    functions, searches = data["functions"], data["searches"]
+    heads, rows = ["policy, search"], [[f"`{one['policy']}`, {one['method']}"] for one in searches]
+    for name, answers in ((f"{data['answers']} answers", data["answers"]), (f"{data['tokens']} tokens", None)):
+        heads += [name, f"{name}, above the base"]
+        shares = [solved(one["solved_at"], answers) for one in searches]
+        base = next(share for one, share in zip(searches, shares, strict=True) if one["policy"] == BASE)
+        compared = compare_pairs([(share, base) for share in shares], [functions] * len(shares))
+        for row, share, comparison in zip(rows, shares, compared, strict=True):
+            band = interval(share, functions)
+            row += [f"{short(band.mean)} ± {short((band.high - band.low) / 2)}", compared_cell(comparison)]
+    for row, one in zip(rows, searches, strict=True):
+        spent = [tokens for of_seed in one["spent"] for tokens in of_seed if tokens is not None]
+        row.append(f"{np.mean(spent):.0f}" if spent else "")
+    return [*heads, f"tokens of {data['answers']} answers"], rows, "l" + "r" * len(heads)
+
+
+def solved(solved_at: Sequence[Sequence[int | None]], answers: int | None) -> Floats:
+    """Return which tasks the first ``answers`` of each seed solve, or all within the tokens, (S, N)."""
+    limit = np.inf if answers is None else answers
+    return np.array([[at is not None and at <= limit for at in of_seed] for of_seed in solved_at], dtype=np.float64)
+
+
+# --- the searches
+
+
+def search(study: Study, task: StudyTask, runs_dir: Path, out: Path, path: Path) -> None:
+    """Search with the policies that are here, and write the data file."""
+    from vpo_agent.runs.checkpoints import library_versions
+    from vpo_agent.runs.run_data import commit_of_code
+    from vpo_agent.search import SearchJob, hard_tasks, run_search
+
+    runs = runs_dir / study.name / task.label
+    seeds = [s for s in study.seeds if all((runs / f"{arm}-seed{s}" / "checkpoints").is_dir() for arm in ARMS)]
+    if not seeds:
+        print(f"no seed has runs of {', '.join(ARMS)} in {str(runs)!r}, so there is nothing to search with")
+        return
+    bases = {seed: Path(task.settings["model"].format(seed=seed)) for seed in seeds}
+    env_kwargs = task.settings["env_kwargs"]
+    pools = {seed: choosing_pools(env_kwargs, seed, base, out) for seed, base in bases.items()}
+    indices = hard_tasks([pool for of in pools.values() for pool in of])
+    places = {int(index): place for place, index in enumerate(pools[seeds[0]][0].indices)}
+    hashes = pools[seeds[0]][0].tasks
+    assert hashes is not None
+    found: dict[tuple[str, str], list[SearchResult]] = {}
+    for method in METHODS:
+        for seed, base in bases.items():
+            job = SearchJob(
+                env=ENV,
+                env_kwargs=env_kwargs,
+                indices=tuple(indices),
+                method=method,
+                tokens=TOKENS,
+                seed=seed,
+                max_new_tokens=LONGEST,
+            )
+            for name, result in run_search(job, targets(runs, base, seed), out / f"{method}-seed{seed}").items():
+                found.setdefault((name, method), []).append(result)
+    data = {
+        "seeds": seeds,
+        "indices": indices,
+        "functions": [hashes[places[index]] for index in indices],
+        "answers": ANSWERS,
+        "tokens": TOKENS,
+        "commit": commit_of_code(),
+        "versions": library_versions(),
+    }
+    lines = [json.dumps(record_of(policy, method, results)) for (policy, method), results in found.items()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    searches = ",\n  ".join(lines)
+    path.write_text(f'{json.dumps(data)[:-1]},\n "searches": [\n  {searches}\n ]}}\n', encoding="utf-8")
+
+
+def record_of(policy: str, method: str, results: Sequence[SearchResult]) -> dict[str, Any]:
+    """Return what a data file says of the searches of all seeds: lists of each seed with an entry of each task."""
+    return {
+        "policy": policy,
+        "method": method,
+        "solved_at": [[one.solved_at() for one in result.searches] for result in results],
+        # Of a task that is not solved: a search ends where it is.
+        "spent": [
+            [None if one.solved_at() else int(one.tokens[:ANSWERS].sum()) for one in result.searches]
+            for result in results
+        ],
+    }
 
 
 def choosing_pools(env_kwargs: dict[str, Any], seed: int, base: Path, out: Path) -> list[Pool]:
     """Return the answers of a base that choose hard tasks; they are kept."""
+    from vpo_agent.runs.pools import sample_model
+
     out.mkdir(parents=True, exist_ok=True)
     pools = []
     for m in (1, 3):
@@ -99,31 +186,12 @@ def choosing_pools(env_kwargs: dict[str, Any], seed: int, base: Path, out: Path)
 
 def targets(runs: Path, base: Path, seed: int) -> list[SearchTarget]:
     """Return the policies of a seed."""
+    from vpo_agent.runs.targets import load_policy
+    from vpo_agent.search.runner import SearchTarget
+
     places = {f"base-{m}": (base, m) for m in (1, 3)}
     places |= {arm: (runs / f"{arm}-seed{seed}", m) for arm, m in ARMS.items()}
     return [SearchTarget(name, m, partial(load_policy, str(place))) for name, (place, m) in places.items()]
-
-
-def print_table(found: dict[tuple[str, str], list[SearchResult]], functions: list[Any]) -> None:
-    """Print the share solved within either budget, and what it is above the base's by the first method."""
-    base = next(results for (name, _), results in found.items() if name == BASE)
-    budgets = [f"{ANSWERS} answers", f"{TOKENS} tokens"]
-    heads = [*(head for each in budgets for head in (each, "above the base")), f"tokens of {ANSWERS} answers"]
-    print(f"\n| | {' | '.join(heads)} |\n|---|{'---|' * len(heads)}")
-    for (name, method), results in found.items():
-        cells = []
-        for answers in (ANSWERS, None):
-            ours, theirs = (np.stack([solved(one, answers) for one in of]) for of in (results, base))
-            cells += [cell(interval(ours, functions)), cell(interval(ours - theirs, functions), signed=True)]
-        spent = [one.tokens[:ANSWERS].sum() for result in results for one in result.searches if not one.solved_at()]
-        cells.append(f"{np.mean(spent):.0f}" if spent else "-")
-        print(f"| {name}, {method} | {' | '.join(cells)} |")
-
-
-def solved(result: SearchResult, answers: int | None) -> Floats:
-    """Return which tasks the first ``answers`` solve, or all within the tokens, (N,)."""
-    after = [one.solved_at() for one in result.searches]
-    return np.array([at is not None and (answers is None or at <= answers) for at in after], dtype=np.float64)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,14 @@ and in README.md, what stands between two marks is written, and the rest is left
 
     <!-- table: conflict utility@30 -->              methods x tasks, with half of the 95 % interval
     <!-- table: conflict utility@30 minus base -->   differences from the better base, or from a method such as grpo
-    <!-- table: conflict utility@3 over grpo tasks=musique,tools arms=vpo,vpo_pool -->   ratios, of some; a base is base-1 or base-3
+    <!-- table: conflict utility@3 over grpo tasks=musique,tools arms=base-3,vpo -->   ratios, of some
     <!-- table: conflict musique utility -->         methods x k on one task
+    <!-- table: edge programs-4 search -->           searches on its hard tasks
     <!-- value: conflict musique vpo utility@3 -->   one number; also with minus and over
     <!-- end -->                                     after each of them
 
-Verdicts are adjusted over the table of all tasks and methods of the study, whichever are shown.
+Arms are base-1 and base-3, by the answers in a response, and those of the study. Verdicts are adjusted over the table
+of all tasks and methods of the study, whichever are shown.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from pathlib import Path
 from typing import cast, get_args
 
 import numpy as np
+from edge_search import DATA, about, search_table
 from tables import (
     BASE,
     MEASURES,
@@ -112,7 +115,7 @@ class Studies:
 
     def __init__(self, folder: Path, results: Path) -> None:
         self._files = {path.stem: path for path in sorted(folder.glob("*.toml")) if (results / path.stem).is_dir()}
-        self._results = results
+        self.results = results
         self.scores = cache(self._read)
 
     @property
@@ -123,8 +126,8 @@ class Studies:
     def _read(self, name: str) -> StudyScores:
         if name not in self._files:
             known = ", ".join(self._files) or "none"
-            raise ValueError(f"the study {name!r} has no data files in {str(self._results)!r}, which has {known}")
-        return StudyScores(read_study(self._files[name]), self._results)
+            raise ValueError(f"the study {name!r} has no data files in {str(self.results)!r}, which has {known}")
+        return StudyScores(read_study(self._files[name]), self.results)
 
 
 def appendix(studies: Studies) -> str:
@@ -139,6 +142,11 @@ def appendix(studies: Studies) -> str:
             parts[-1] += f" {missing}"
         for heading, table in tables_of(scores):
             parts.append(f"### {name}: {heading}\n\n{markdown_table(*table)}")
+        for task in scores.study.tasks:
+            searches = studies.results / name / task.label / DATA
+            if searches.is_file():
+                heading = f"### {name}, {task.label}: search on its hard tasks\n\n{about(searches)}."
+                parts.append(f"{heading}\n\n{markdown_table(*search_table(searches))}")
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
@@ -164,6 +172,11 @@ def table(words: Sequence[str], studies: Studies) -> str:
     scores = studies.scores(name)
     tasks, arms = (options.get(option, "").split(",") if option in options else [] for option in ("tasks", "arms"))
     arms = [BASES.get(arm, arm) for arm in arms]
+    if rest[1:] == ["search"]:
+        searches = studies.results / name / rest[0] / DATA
+        if not searches.is_file():
+            raise ValueError(f"there is no data file {str(searches)!r}")
+        return markdown_table(*search_table(searches))
     if rest[0] in scores.tasks:
         return markdown_table(*means_table(scores, rest[0], measure_in(rest[1]), arms))
     measure, k = measure_at(rest[0])

@@ -38,6 +38,8 @@ RESULTS = STUDIES / "results"
 KS = (1, 3, 10, 30, 128)
 COMPARED_AT: dict[Measure, tuple[int, ...]] = {"utility": (1, 3, 30), "best": (3, 30), "pass": (1, 30)}
 """Answers at which methods are compared. Where objectives have equal weights, best@1 is utility@1."""
+MODEL = "the model "
+"""Beginning of the names of models among the inputs of a run."""
 BASE = "base"
 """Stands for the better base."""
 NAMED = 4
@@ -121,6 +123,7 @@ class StudyScores:
                 assert run.seed is not None
                 arms.setdefault(label, {})[run.seed] = score(run.pool)
             self.tasks[task.label] = TaskScores(task.label, arms)
+            _check_same_bases(f"{study.name}, {task.label}", arms)
 
     @property
     def arms(self) -> list[str]:
@@ -135,24 +138,15 @@ class StudyScores:
 
         Verdicts are adjusted over all of them (Benjamini and Hochberg).
         """
-        bands, levels = {}, []
+        keys, pairs, tasks = [], [], []
         for label, task in self.tasks.items():
             for arm in task.trained:
                 pair = task.compare(arm, other, measure, k)
-                if pair is None:
-                    continue
-                difference = pair[0] - pair[1]
-                band = interval(difference, task.tasks)
-                if relation == "over":
-                    below = float(pair[1].mean())
-                    band = Band(*(1 + value / below if below else np.nan for value in band))
-                bands[label, arm] = band, bool(difference.any())
-                levels.append(p_value(difference, task.tasks))
-        verdicts = zip(bands.items(), levels, adjusted(levels), strict=True)
-        return {
-            key: Comparison(band, differs and level < LEVEL, differs and corrected < LEVEL)
-            for (key, (band, differs)), level, corrected in verdicts
-        }
+                if pair is not None:
+                    keys.append((label, arm))
+                    pairs.append(pair)
+                    tasks.append(task.tasks)
+        return dict(zip(keys, compare_pairs(pairs, tasks, relation), strict=True))
 
     def what_is_missing(self) -> str:
         """Say which runs have no data file; empty if none is missing."""
@@ -163,6 +157,47 @@ class StudyScores:
             named.append(f"{len(self.missing) - NAMED} more")
         runs = f"{len(self.missing)} of {counted(self.stated, 'run')} of {self.study.name}"
         return f"{runs} have no data file: {', '.join(named)}."
+
+
+def bases_of(scores: Scores) -> dict[str, str]:
+    """Return the SHA-256 of the model from which a run was trained, by its name; several if it has adapters."""
+    inputs = scores.training.get("inputs", {})
+    return {name.removeprefix(MODEL): sha256 for name, sha256 in inputs.items() if name.startswith(MODEL)}
+
+
+def _check_same_bases(task: str, arms: Mapping[str, Mapping[int, Scores]]) -> None:
+    """Raise ValueError if arms of one seed were trained from two models of one name, which cannot be compared."""
+    known: dict[tuple[str, int], tuple[str, str]] = {}
+    for arm, seeds in arms.items():
+        for seed, scores in seeds.items():
+            for name, sha256 in bases_of(scores).items():
+                other, expected = known.setdefault((name, seed), (arm, sha256))
+                if sha256 != expected:
+                    raise ValueError(
+                        f"{task}, seed {seed}: {other} and {arm} have different models of the name {name!r}: delete "
+                        "the data files of one of them and run it again"
+                    )
+
+
+def compare_pairs(
+    pairs: Sequence[tuple[Floats, Floats]], tasks: Sequence[tuple[str, ...] | None], relation: Relation = "minus"
+) -> list[Comparison]:
+    """Return the comparison of each pair of values (S, N), with verdicts that are adjusted over all of them.
+
+    ``tasks`` has a hash of each prompt's task for each pair.
+    """
+    differences = [ours - theirs for ours, theirs in pairs]
+    levels = [p_value(difference, of_pair) for difference, of_pair in zip(differences, tasks, strict=True)]
+    comparisons = []
+    for (_, theirs), difference, of_pair, level, corrected in zip(
+        pairs, differences, tasks, levels, adjusted(levels), strict=True
+    ):
+        band, below = interval(difference, of_pair), float(theirs.mean())
+        if relation == "over":
+            band = Band(*(1 + value / below if below else np.nan for value in band))
+        differs = bool(difference.any())
+        comparisons.append(Comparison(band, differs and level < LEVEL, differs and corrected < LEVEL))
+    return comparisons
 
 
 def is_base(arm: str) -> bool:
@@ -286,12 +321,7 @@ def provenance_table(scores: StudyScores) -> Table:
     for label, task in scores.tasks.items():
         found = [one for arm in task.trained for one in task.arms[arm].values()]
         first = found[0]
-        bases = {
-            name.removeprefix("the model "): sha256[:12]
-            for one in found
-            for name, sha256 in one.training.get("inputs", {}).items()
-            if name.startswith("the model ")
-        }
+        bases = {(name, sha256) for one in found for name, sha256 in bases_of(one).items()}
         commits = sorted({one.training.get("commit", "unknown")[:8] for one in found})
         versions = sorted({f"torch {one.training.get('versions', {}).get('torch', '?')}" for one in found})
         prompts = len(next(iter(first.at.values())))
@@ -303,7 +333,7 @@ def provenance_table(scores: StudyScores) -> Table:
                 code(str(first.source.get("env"))),
                 f"{prompts} ({distinct})",
                 ", ".join(map(str, seeds)),
-                ", ".join(f"{code(name)} {sha256}" for name, sha256 in sorted(bases.items())),
+                ", ".join(f"{code(name)} {sha256[:12]}" for name, sha256 in sorted(bases)),
                 ", ".join(map(code, commits)),
                 ", ".join(versions),
             ]
@@ -347,7 +377,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--measures", nargs="+", choices=MEASURES, default=MEASURES)
     parser.add_argument("--tasks", nargs="+", default=[], help="labels (default: all)")
     options = parser.parse_args(arguments)
-    scores = StudyScores(read_study(options.file), options.results)
+    try:
+        scores = StudyScores(read_study(options.file), options.results)
+    except ValueError as error:
+        parser.error(str(error))
     if missing := scores.what_is_missing():
         print(missing)
     if not scores.tasks:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -167,6 +168,53 @@ def test_verdicts_are_adjusted_over_all_tasks_and_methods_whichever_are_shown(ro
     assert part == {"`grpo`": {"hard": whole["`grpo`"]["hard"]}, "`vpo`": {"hard": whole["`vpo`"]["hard"]}}
 
 
+def test_methods_that_were_trained_from_different_bases_are_not_compared(root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "studies" / "results", tmp_path / "results")
+    for arm, sha256 in (("vpo", "a" * 64), ("grpo", "b" * 64)):
+        path = tmp_path / "results" / "toy" / "hard" / f"{arm}-seed1.npz"
+        pool = Pool.load(path)
+        training = {**pool.source["training"], "inputs": {"the model bases/1": sha256}}
+        replace(pool, source={**pool.source, "training": training}).save(path)
+    with pytest.raises(ValueError, match="toy, hard, seed 1: vpo and grpo have different models of the name 'bases/1'"):
+        tables.StudyScores(read_study(root / "studies" / "toy.toml"), tmp_path / "results")
+
+
+def test_searches_are_read_from_their_data_file(tmp_path: Path) -> None:
+    edge_search = load_study("edge_search")
+    rng = np.random.default_rng(0)
+    at = {name: rng.integers(1, 400, size=(3, 30)) for name in ("base-3", "vpo")}
+    at["vpo"] = at["vpo"] // 4 + 1
+    searches = []
+    for name, places in at.items():
+        results = [
+            SimpleNamespace(
+                searches=[
+                    SimpleNamespace(
+                        solved_at=lambda place=int(place): place if place <= 300 else None, tokens=np.full(400, 5)
+                    )
+                    for place in of_seed
+                ]
+            )
+            for of_seed in places
+        ]
+        searches.append(edge_search.record_of(name, "best-of-n", results))
+    functions = [f"{index % 15:04x}" for index in range(30)]
+    data = {"seeds": [0, 1, 2], "functions": functions, "answers": 200, "tokens": 1200, "searches": searches}
+    path = tmp_path / "searches.json"
+    path.write_text(json.dumps(data), encoding="utf-8")
+    assert edge_search.about(path) == "30 hard tasks, 15 functions, seeds 0, 1, 2"
+    table = rows_of(edge_search.search_table(path))
+    for name, places in at.items():
+        row = table[f"`{name}`, best-of-n"]
+        assert numbers(row["200 answers"])[0] == pytest.approx((places <= 200).mean(), abs=6e-4)
+        assert numbers(row["1200 tokens"])[0] == pytest.approx((places <= 300).mean(), abs=6e-4)
+    cell = table["`vpo`, best-of-n"]["200 answers, above the base"]
+    difference = (at["vpo"] <= 200).astype(float) - (at["base-3"] <= 200)
+    band = interval(difference, functions)
+    assert numbers(cell) == pytest.approx([band.mean, band.low, band.high], abs=6e-4)
+    assert table["`base-3`, best-of-n"]["tokens of 200 answers"] == "1000"
+
+
 def test_a_number_that_disagrees_with_the_data_is_found_and_mended(
     root: Path, scores: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -208,7 +256,7 @@ def test_a_mark_that_cannot_be_filled_is_named(mark: str, reason: str, root: Pat
         pages.filled(f"<!-- {mark} --><!-- end -->", studies, Path("docs/a.md"))
 
 
-@pytest.mark.parametrize("words", ["pages.py --write --root .", "tables.py studies/toy.toml"])
+@pytest.mark.parametrize("words", ["pages.py --write --root .", "tables.py studies/toy.toml", "edge_search.py"])
 def test_results_are_printed_without_torch(words: str, root: Path) -> None:
     name, *arguments = words.split()
     arguments += ["--from", "studies/results"]

@@ -48,6 +48,26 @@ def test_a_pool_survives_its_file(tmp_path: Path, fronts: bool) -> None:
             np.testing.assert_array_equal(mine, theirs)
 
 
+def test_a_pool_without_texts_takes_a_few_kilobytes(tmp_path: Path) -> None:
+    """200 prompts, 30 answers to each of ten kinds: what a study publishes of a run."""
+    rng = np.random.default_rng(0)
+    pool = Pool(
+        rewards=np.eye(10, 3, dtype=np.float32)[rng.integers(10, size=(200, 10, 3))],
+        status=np.zeros((200, 10, 3), dtype=np.int8),
+        active=np.ones((200, 3), dtype=bool),
+        scalar_weights=np.full((200, 3), 1 / 3),
+        indices=np.arange(200),
+        objectives=("gold", "silver", "bronze"),
+        fronts=(np.eye(3),) * 200,
+        tokens=rng.integers(20, 30, size=(200, 10)).astype(np.int32),
+        tasks=tuple(rng.bytes(8).hex() for _ in range(200)),
+        source=SOURCE,
+    )
+    path = tmp_path / "pool.npz"
+    pool.save(path)
+    assert path.stat().st_size < 8_000
+
+
 @pytest.mark.parametrize("content", [None, b"", b"not a pool", b"PK\x03\x04 half an archive"])
 def test_a_pool_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "pool.npz"

@@ -154,6 +154,22 @@ def test_a_pool_of_unknown_origin_has_sizes_that_can_be_measured(
         assert np.array_equal(Pool.load(tmp_path / "pool.npz").rewards, pool.rewards)
 
 
+def test_rewards_that_unpack_to_much_are_refused_before_room_is_made(tmp_path: Path) -> None:
+    """A number of a byte for each answer stands for a vector of a hundred rewards."""
+    path = tmp_path / "pool.npz"
+    answers = header((2000, 1000, 1), "|u1") + bytes(2_000_000)
+    vectors = header((1, 100), "<f4") + bytes(400)
+    with_member(path, "answers", answers)
+    with zipfile.ZipFile(path) as archive:
+        members = {member.filename: archive.read(member) for member in archive.infolist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in {**members, "vectors.npy": vectors}.items():
+            archive.writestr(name, content)
+    [message] = refused_within(160, path)
+    assert "it has 800,000,000 bytes of rewards" in message
+    assert "add --trust sizes" in message
+
+
 def test_what_is_trusted_may_unpack_to_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_arrays, "MOST_BYTES", 10)
     monkeypatch.setattr(stored_arrays, "USUAL_RATIO", 0)
@@ -170,6 +186,9 @@ def test_what_is_trusted_may_unpack_to_any_size(tmp_path: Path, monkeypatch: pyt
         ("scalar_weights", np.full((3, 3), np.nan), "some scalar_weights are NaN or infinite"),
         ("front_points", np.full((6, 3), np.inf), "some points of a front are NaN or infinite"),
         ("statuses", np.full(24, 77, dtype=np.int8), "status 77 is unknown"),
+        ("statuses", np.zeros(23, dtype=np.int8), NOT_A_POOL),
+        ("answers", np.full((3, 4, 2), 24, dtype=np.uint8), NOT_A_POOL),
+        ("front_sizes", np.array([1, 2, 4], dtype=np.uint8), NOT_A_POOL),
     ],
 )
 def test_values_that_no_pool_has_are_named(name: str, value: Any, message: str, tmp_path: Path) -> None:
