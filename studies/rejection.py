@@ -13,7 +13,7 @@ def rejection(groups: RewardGroups) -> Advantages:
 
     Equally good responses share the group's weight. A group whose responses are all as good teaches nothing.
     """
-    scores = groups.utilities(groups.drawn_weights()).amax(dim=2).mean(dim=-1)
+    scores = groups.best_utilities().mean(dim=-1)
     highest = torch.where(groups.valid, scores, -torch.inf).amax(dim=1, keepdim=True)
     best = groups.valid & (scores >= highest - 1e-6)
     shared = groups.valid.sum(dim=1, keepdim=True) / best.sum(dim=1, keepdim=True).clamp(min=1)
