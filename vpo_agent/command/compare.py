@@ -15,40 +15,52 @@ def add_parser(commands: Commands) -> None:
     """Add ``vpo compare``, ``vpo explore`` and ``vpo show``."""
     report = commands.add_parser(
         "compare",
-        help="compare finished runs, or saved pools, in one report",
-        description="Compare runs on the prompts that they were all evaluated on; runs that differ only in their seed "
-        "are one method. Writes report.html, which opens offline, tables and figures.",
+        help="compare finished runs or sample files in one report",
+        description="Compare runs on the prompts that they were all evaluated on. Runs that differ only in their seed "
+        "are one method. The folder --out gets tables, figures and report.html, which opens offline.",
     )
     page = commands.add_parser(
         "explore",
-        help="write a page on which you change the weights and see whose answer wins",
-        description="Show the answers of several policies to the same prompts in one HTML file that opens offline: "
-        "change the weights of the objectives, and see which answer of each policy wins, beside the exact front.",
+        help="write a page on which you change the weighting and see whose answer wins",
+        description="Show the answers of several policies to the same prompts in one HTML file that opens offline. "
+        "Change the weighting of the objectives, and see which answer of each policy wins, beside the exact front.",
     )
     for parser, run, out in ((report, compare, "comparison"), (page, explore, "explore.html")):
         add = parser.add_argument
-        add("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run or of vpo eval, or a pool.npz")
-        add("--out", type=Path, default=Path(out), help=f"what to write (default: {out})")
+        add(
+            "runs", nargs="+", type=Path, metavar="RUN", help="run, folder of vpo eval, or sample file such as pool.npz"
+        )
+        kind = "FILE" if Path(out).suffix else "FOLDER"
+        add("--out", type=Path, default=Path(out), metavar=kind, help=f"{kind.lower()} to write (default: {out})")
         parser.set_defaults(run=run)
         add_import_option(parser)
         add_trust_option(parser)
     add = report.add_argument
-    add("--labels", metavar="A,B,…", help="one label per run; runs with the same label are one method")
-    add("--baseline", metavar="LABEL", help="label to compare with (default: grpo, or the first)")
-    add("--k", type=at_least(1), help="largest k (default: all answers of the smallest pool)")
-    add("--threshold", type=float, metavar="R", help="scalar reward at which an answer passes, for pass@k")
+    add("--labels", metavar="A,B,…", help="one label per run; equal labels are one method (default: from the settings)")
+    add("--baseline", metavar="LABEL", help="label of the method to compare with (default: grpo, or the first)")
+    add("--k", type=at_least(1), metavar="K", help="largest k shown (default: all answers of the smallest sample file)")
+    add(
+        "--threshold",
+        type=float,
+        metavar="R",
+        help="scalar reward from which an answer passes, for pass@k (default: within 0.02 of the exact front's best)",
+    )
     add = page.add_argument
-    add("--labels", metavar="A,B,…", help="one name per run")
+    add("--labels", metavar="A,B,…", help="one label per run (default: from the settings)")
     shown = "first tasks to show (default: 20)"
     add("--eval-prompts", type=at_least(1), default=20, metavar="N", help=shown)
     texts = commands.add_parser(
         "show",
-        help="show a run's answers, rewards and the reasons; works during training",
+        help="show the answers of a run, their rewards and the reasons; works during training",
         description="Print a few prompts with their answers, rewards and reasons, and write a page with many more "
         "answers to sort, filter and search. During training, repeat the command to see the newest answers.",
     )
-    texts.add_argument("folder", type=Path, metavar="RUN", help="folder of a run or of vpo eval, or a pool.npz")
-    texts.add_argument("--out", type=Path, metavar="FILE", help="the page (default: transcripts.html in the folder)")
+    texts.add_argument(
+        "folder", type=Path, metavar="RUN", help="run, folder of vpo eval, or sample file such as pool.npz"
+    )
+    texts.add_argument(
+        "--out", type=Path, metavar="FILE", help="page to write (default: transcripts.html in the folder)"
+    )
     add_import_option(texts)
     add_trust_option(texts)
     texts.set_defaults(run=show)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 EXPLORED = 4
 """Largest number of policies on the page with the weights to move."""
 EXAMPLE = """\
-# vpo study FILE runs every arm with every seed on every task, and compares them with the baseline.
+# vpo study FILE runs every arm (a method with its settings) with every seed on every task, and compares the arms with
+# the baseline.
 name = "mine"
 seeds = [0, 1, 2]
 baseline = "grpo"
@@ -47,22 +48,25 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "study",
         help="compare methods over seeds, from one file",
-        description="Run every unfinished run of a study file, then write the report. After an interruption, the same "
-        "command continues. A finished run leaves a small data file, from which the report is made; where the data "
-        "file is there already, the run is not repeated.",
+        description="Run every unfinished run of a study file, then write the report. The same command continues an "
+        "interrupted study. A finished run leaves a small data file, from which the report is made. A run whose data "
+        "file exists is not repeated.",
     )
     add = parser.add_argument
-    add("file", type=Path, nargs="?", help="such as studies/conflict.toml")
-    add("--example", action="store_true", help="print a study to start from, and do nothing else")
-    add("--runs-dir", type=Path, default=Path("runs"), help="parent of the study's folder, default runs")
-    results = "parent of the study's folder of data files, default results beside FILE"
-    add("--results", type=Path, metavar="DIR", help=results)
-    add("--seeds", type=at_least(0), nargs="+", metavar="N", help="seeds of every arm, instead of the file's")
-    add("--arms", nargs="+", metavar="LABEL", help="arms to run, instead of all")
-    add("--tasks", nargs="+", metavar="LABEL", help="tasks to run, instead of all")
-    processes = "runs at the same time, default one per GPU, or else per core; they share the cores unless "
-    add("--processes", type=at_least(1), metavar="N", help=f"{processes}OMP_NUM_THREADS is set")
-    add("--report-only", action="store_true", help="only report on the finished runs")
+    add("file", type=Path, nargs="?", help="study file, such as studies/conflict.toml")
+    add("--example", action="store_true", help="print a study file to start from, and do nothing else")
+    add("--runs-dir", type=Path, default=Path("runs"), metavar="PATH", help="folder of all runs (default: runs)")
+    add(
+        "--results", type=Path, metavar="PATH", help="folder of all data files (default: results beside the study file)"
+    )
+    add("--seeds", type=at_least(0), nargs="+", metavar="N", help="seeds of every arm (default: those of the file)")
+    add("--arms", nargs="+", metavar="LABEL", help="arms to run, each a method with its settings (default: all)")
+    add("--tasks", nargs="+", metavar="LABEL", help="tasks to run (default: all)")
+    processes = (
+        "runs at the same time, which share the cores unless OMP_NUM_THREADS is set (default: one per GPU, or core)"
+    )
+    add("--processes", type=at_least(1), metavar="N", help=processes)
+    add("--report-only", action="store_true", help="report on the finished runs, and run nothing")
     add_accept_option(parser)
     add_import_option(parser)
     add_trust_option(parser)

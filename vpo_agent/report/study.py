@@ -1,4 +1,4 @@
-"""A study of several tasks on one page: tasks × arms, from the comparison of each task."""
+"""A study of several tasks on one page: tasks × methods, from the comparison of each task."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ BOLD = (
 def write_study(tasks: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
     """Write ``study.md`` and ``study.png`` into the folder of a study, and return its verdicts and first table.
 
-    ``tasks`` are the results of :func:`vpo_agent.report.compare_runs` by the task's name. An arm that was not run on a
+    ``tasks`` are the results of :func:`vpo_agent.report.compare_runs` by the task's name. A method without runs on a
     task, and a task whose pools hold fewer answers, leave their cells empty.
     """
     many = min(tables["k"] for tables in tasks.values())
     few = min(FEW, many)
     names = list(dict.fromkeys(name_at(kind, k) for kind in ("utility", "best") for k in (few, many)))
-    page = Page("The arms on every task")
+    page = Page("The methods on every task")
     verdicts = [f"{task}: {' '.join(tables['verdict'])}" for task, tables in tasks.items()]
     page.listing(verdicts)
     page.figure(draw_study(tasks, names[0], folder / "study.png"), f"{names[0]} on every task")
@@ -51,49 +51,49 @@ def write_study(tasks: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
 
 
 def study_table(tasks: Mapping[str, Mapping[str, Any]], name: str) -> Table:
-    """Return a table with a row for each arm and a column for each task.
+    """Return a table with a row for each method and a column for each task.
 
     Its cells are means with intervals; below them are the differences from the baseline, in bold where they are
     significant after adjustment over the table (Benjamini and Hochberg).
     """
-    arms = _arms(tasks)
+    methods = _methods(tasks)
     body = []
-    for arm in arms:
-        body.append([arm, *(_cell(tables["measures"], name, arm) for tables in tasks.values())])
+    for method in methods:
+        body.append([method, *(_cell(tables["measures"], name, method) for tables in tasks.values())])
     found = {
-        (task, arm): row
+        (task, method): row
         for task, tables in tasks.items()
-        for arm in arms
-        if (row := _find(tables["differences"], name, arm)) is not None
+        for method in methods
+        if (row := _find(tables["differences"], name, method)) is not None
     }
     levels = dict(zip(found, adjusted([row["p"] for row in found.values()]), strict=True))
-    for arm in arms:
+    for method in methods:
         cells = []
         for task, tables in tasks.items():
-            cell = _cell(tables["differences"], name, arm, signed=True)
-            cells.append(f"**{cell}**" if levels.get((task, arm), 1) < LEVEL else cell)
+            cell = _cell(tables["differences"], name, method, signed=True)
+            cells.append(f"**{cell}**" if levels.get((task, method), 1) < LEVEL else cell)
         if any(cells):
-            body.append([f"{arm} − baseline", *cells])
-    return ["arm", *tasks], body, "l" + "r" * len(tasks)
+            body.append([f"{method} − baseline", *cells])
+    return ["method", *tasks], body, "l" + "r" * len(tasks)
 
 
 def draw_study(tasks: Mapping[str, Mapping[str, Any]], name: str, path: Path) -> Path:
-    """Draw a panel for each task with a row for each arm: the mean of a measure, its interval, and every seed."""
-    arms = _arms(tasks)
+    """Draw a panel for each task with a row for each method: the mean of a measure, its interval, and every seed."""
+    methods = _methods(tasks)
     columns = min(3, len(tasks))
     rows = -(-len(tasks) // columns)
-    figure = style.new_figure(height=rows * (0.9 + 0.3 * len(arms)) + 0.4, width=4.0 * columns + 1)
+    figure = style.new_figure(height=rows * (0.9 + 0.3 * len(methods)) + 0.4, width=4.0 * columns + 1)
     for panel, (task, tables) in enumerate(tasks.items()):
         axes = figure.add_subplot(rows, columns, panel + 1)
         style.dress(axes, task, x=f"{name} →")
-        for height, (arm, look) in enumerate(zip(arms, looks(arms), strict=True)):
-            row = _find(tables["measures"], name, arm)
+        for height, (method, look) in enumerate(zip(methods, looks(methods), strict=True)):
+            row = _find(tables["measures"], name, method)
             if row is not None:
                 axes.plot([row["low"], row["high"]], [height] * 2, color=look.colour, lw=7, alpha=0.35)
                 axes.plot(row["each_seed"], [height] * len(row["each_seed"]), "|", color=look.colour, ms=9)
                 axes.plot(row["mean"], height, look.marker, color=look.colour, ms=6.5, mec=style.PAPER)
-        axes.set_yticks(range(len(arms)), arms if panel % columns == 0 else [""] * len(arms))
-        axes.set_ylim(len(arms) - 0.4, -0.6)  # from the top
+        axes.set_yticks(range(len(methods)), methods if panel % columns == 0 else [""] * len(methods))
+        axes.set_ylim(len(methods) - 0.4, -0.6)  # from the top
         axes.tick_params(axis="y", labelcolor=style.INK, length=0)
         axes.grid(visible=False, axis="y")
         axes.xaxis.set_major_locator(style.round_ticks(5))
@@ -105,7 +105,7 @@ def draw_study(tasks: Mapping[str, Mapping[str, Any]], name: str, path: Path) ->
     return style.save(figure, path, legend)
 
 
-def _arms(tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _methods(tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(row["method"] for tables in tasks.values() for row in tables["methods"]))
 
 
@@ -118,10 +118,10 @@ def _about(tables: Mapping[str, Any]) -> str:
     return f"{sentence}."
 
 
-def _find(rows: Sequence[Mapping[str, Any]], name: str, arm: str) -> Mapping[str, Any] | None:
-    return next((row for row in rows if row["measure"] == name and row["method"] == arm), None)
+def _find(rows: Sequence[Mapping[str, Any]], name: str, method: str) -> Mapping[str, Any] | None:
+    return next((row for row in rows if row["measure"] == name and row["method"] == method), None)
 
 
-def _cell(rows: Sequence[Mapping[str, Any]], name: str, arm: str, signed: bool = False) -> str:
-    row = _find(rows, name, arm)
+def _cell(rows: Sequence[Mapping[str, Any]], name: str, method: str, signed: bool = False) -> str:
+    row = _find(rows, name, method)
     return "" if row is None else f"{number(row['mean'], signed)} {interval(row['low'], row['high'], signed)}"

@@ -36,7 +36,7 @@ def tables(k: int = 12, **means: float) -> dict[str, Any]:
 def test_every_arm_has_a_row_and_every_task_a_column(tmp_path: Path) -> None:
     tasks = {"maze": tables(grpo=0.4, vpo=0.5), "code": tables(k=30, grpo=0.3)}
     head, body, align = study_table(tasks, "utility@3 drawn singly")
-    assert head == ["arm", "maze", "code"]
+    assert head == ["method", "maze", "code"]
     assert align == "lrr"
     assert body == [
         ["grpo", "0.400 [0.390, 0.420]", "0.300 [0.290, 0.320]"],

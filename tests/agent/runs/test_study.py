@@ -359,7 +359,7 @@ def test_every_arm_is_trained_on_every_task_and_one_page_compares_them(
     table = [line for line in printed.splitlines() if line.startswith("|")]
     assert "\n".join(table) in page
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table]
-    assert rows[0] == ["arm", "smaller"]
+    assert rows[0] == ["method", "smaller"]
     bases = ["base, 1 answer", "base, 3 answers"]
     assert [row[0] for row in rows[2:]] == [*bases, "vpo", "grpo", *(f"{one} − baseline" for one in (*bases, "grpo"))]
     assert main(["study", str(path), "--runs-dir", str(tmp_path), "--tasks", "smaller", "--seeds", "0"]) == 0
