@@ -80,12 +80,12 @@ def check_pool(path: Path) -> None:
 
 def test_a_pretrained_model_is_taught_trained_evaluated_served_searched_and_published(tmp_path: Path) -> None:
     recipe = f"""
-        --model {MODEL} --lora-rank 16 --dtype bfloat16 --steps 6 --batch 8 --responses 4 --eval-prompts {PROMPTS}
+        --model {MODEL} --lora-rank 16 --dtype bfloat16 --steps 16 --batch 8 --responses 4 --eval-prompts {PROMPTS}
         --eval-answers 6 --max-new-tokens 60"""
     on = ["--env", ENV, "--env-kwargs", PRESET]
     vpo("warm-start", *on, *recipe.split(), "--out", "base", "--device", "cpu", cwd=tmp_path)
     (taught,) = rows(tmp_path / "base" / "metrics.jsonl")
-    assert taught["step"] == 6
+    assert taught["step"] == 16
     assert taught["readable (m=3)"] > 0
     assert (tmp_path / "base" / "model.safetensors").stat().st_size > 2 * 134e6
 

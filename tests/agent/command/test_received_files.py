@@ -267,7 +267,7 @@ def test_what_environments_declare_harmless_names_no_file_and_no_limit() -> None
     """Of all arguments of the suite these are harmless; a new one is added here after a thought."""
     harmless = {name for env_id in text_env_ids() for name in env_type(env_id).harmless_arguments}
     of_episodes = {"split", "num_answers", "answers_as_steps", "data_seed", "render_mode"}
-    assert harmless == of_episodes | {"preset", "difficulty", "on_bad_row", "steps", "reward_shape"}
+    assert harmless == of_episodes | {"preset", "difficulty", "on_bad_row", "steps", "reward_shape", "refine"}
 
 
 def test_the_arguments_of_an_environment_of_ones_own_wait_unless_it_declares_them() -> None:

@@ -177,7 +177,7 @@ def test_what_cannot_be_asked_is_said_in_a_sentence(
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "nothing to evaluate: give a run, a model or a saved pool, or --endpoint URL"),
+        ([], "nothing to evaluate: give a run, a model or a sample file, or --endpoint URL"),
         (["tiny-maze", "--model", "m"], "--model applies only to a model behind an --endpoint: leave it out"),
         (["--endpoint", "http://127.0.0.1:9/v1", "--model", "m"], "--endpoint needs --env, such as --env vpo/Maze-v0"),
     ],

@@ -83,7 +83,7 @@ def test_no_study_and_no_task_of_the_bench_uses_what_is_not_for_measuring() -> N
         for task in study.get("tasks", []):
             settings = {**common, **task.get("settings", {})}
             used.append((settings["env"], settings.get("env_kwargs", {})))
-    assert len(used) > 40
+    assert len(used) > 30
     for env_id, options in used:
         named = ", `named` True" if options.get("difficulty", {}).get("named") else ""
         assert (env_id, f"`{options['preset']}`{named}") not in not_for_measuring()
