@@ -37,6 +37,7 @@ nb_execution_mode = "off"
 LANDMARKS = {
     '<p class="caption" role="heading">': '<p class="caption" role="heading" aria-level="2">',
     '<th class="head"><p></p></th>': "<td></td>",
+    '<div id="search-results"></div>': '<h1>Search</h1><div id="search-results"></div>',
     '<aside class="sidebar-drawer">': '<aside class="sidebar-drawer" aria-label="Pages">',
     '<aside class="toc-drawer">': '<aside class="toc-drawer" aria-label="On this page">',
 }

@@ -43,6 +43,8 @@ def main(folder: Path) -> None:
     (folder / "index.md").write_text(landing(), encoding="utf-8")
     for page in folder.glob("*.md"):
         text = re.sub(r"\]\((?:docs|\.\.)/", "](", page.read_text(encoding="utf-8"))
+        # Files beside docs/ are in the repository, not on the site.
+        text = re.sub(r"\[([^]]+)\]\((?:studies|examples|benchmarks|leaderboard)/[^)]*\)", r"\1", text)
         # These are whole pages of HTML, which Sphinx would offer for download.
         text = re.sub(r"\[([^]]+)\]\(explore/(\w+\.html)\)", r'<a href="_static/\2">\1</a>', text)
         text = text.replace("](search.md", f"]({SEARCH}.md")
