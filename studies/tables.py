@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -113,6 +113,7 @@ class StudyScores:
 
     def __init__(self, study: Study, results: Path) -> None:
         self.study = study
+        self.comparisons = cache(self._compare)
         runs = plan_runs(study, results)
         self.stated = len(runs)
         self.missing = [run for run in runs if not run.data.is_file()]
@@ -131,9 +132,7 @@ class StudyScores:
         arms = dict.fromkeys(arm for task in self.tasks.values() for arm in task.arms)
         return sorted(arms, key=lambda arm: not is_base(arm))
 
-    def comparisons(
-        self, measure: Measure, k: int, relation: Relation, other: str
-    ) -> dict[tuple[str, str], Comparison]:
+    def _compare(self, measure: Measure, k: int, relation: Relation, other: str) -> dict[tuple[str, str], Comparison]:
         """Return the comparison of every arm on every task with another arm or the better base, by task and arm.
 
         Verdicts are adjusted over all of them (Benjamini and Hochberg).
