@@ -1,7 +1,7 @@
 """Train a language model with Vector Policy Optimization on the maze, and show what it learned.
 
 With no options this trains the bundled tiny model twice on a CPU, with VPO and with GRPO, and says which of the two
-made search better. It takes three minutes, and nothing is downloaded:
+made search better. It takes minutes, and nothing is downloaded:
 
     python examples/train_maze.py
 
@@ -27,7 +27,7 @@ Next: see the mazes, search with the policy, or train on your own prompts and re
 if __name__ == "__main__":
     if sys.argv[1:]:
         train_script(__doc__, TASKS["maze"])
-    elif not (failed := main(["study", str(BOTH)])):
+    elif not (failed := main(["study", str(BOTH), "--results", "runs/maze/results"])):
         print(NEXT)
     else:
         sys.exit(failed)
