@@ -140,7 +140,9 @@ def _typed_lines() -> Iterator[str]:
 def _response(typed: Iterator[str], tags: tuple[tuple[str, str], ...], turns: Turns | None) -> str:
     """Read a response with all answers; it is empty at the end of the input. Calls are replied to at once."""
     response = ""
-    calls = "" if turns is None else f", or a call such as <{turns.tags[0]}>...{turns.closing_tags[0]}"
+    openings = [opening for opening, _ in tags]
+    asking = [tag for tag in (turns.tags if turns else ()) if f"<{tag}>" not in openings]
+    calls = f", or a call such as <{asking[0]}>...</{asking[0]}>" if asking else ""
     for position, (opening, closing) in enumerate(tags):
         # An earlier block may hold this answer as well.
         while split_answers(response, len(tags))[position] is None:
@@ -150,9 +152,12 @@ def _response(typed: Iterator[str], tags: tuple[tuple[str, str], ...], turns: Tu
             )
             if not block:
                 return response
-            turn = turns.take(response, block) if turns else None
-            if turn is None or turn.reply is None:
-                response += block if any(tag in block for tag, _ in tags) else f"{opening}{block}{closing}"
+            whole = block if any(tag in block for tag in openings) else f"{opening}{block}{closing}"
+            # A block may be a call, and an answer in its tag may be one.
+            taken = (turns.take(response, text) for text in (block, whole)) if turns else ()
+            turn = next((turn for turn in taken if turn.reply is not None), None)
+            if turn is None:
+                response += whole
                 break
             response = turn.response
             print(turn.reply)

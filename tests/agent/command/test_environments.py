@@ -277,6 +277,22 @@ def test_every_environment_is_played_to_its_best_answer(
     assert re.search(r"^Best score so far, .+ of at most ", out, flags=re.MULTILINE)
 
 
+def test_play_tells_results_between_attempts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kwargs = {"preset": "compact", "refine": True}
+    monkeypatch.setattr(sys, "stdin", io.StringIO("reverse\n\n<answer_2>sort double</answer_2>\n\nsort\n\n"))
+    env = make_text_env("vpo/Programs-v0", **kwargs, num_answers=3)
+    env.reset(seed=3)
+    command = ["play", "vpo/Programs-v0", "--seed", "3", "--num-answers", "3", "--env-kwargs", json.dumps(kwargs)]
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    first, second = (str(env.feedback(env.current_task, program)) for program in ("reverse", "sort double"))
+    assert out.index(first) < out.index(second) < out.index("answer 1: ok")
+    assert "a call such as" not in out
+    assert "answer 3: ok" in out
+
+
 def test_play_says_why_an_expression_earns_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
