@@ -101,12 +101,12 @@ def scores(root: Path) -> Any:
 
 def utility(root: Path, task: str, arm: str, seed: int) -> np.ndarray:
     """Utility of three answers, (N,): of whole responses where they hold three, and of all triples of single ones."""
-    weights = np.random.default_rng(0).dirichlet(np.ones(D), size=4000)
+    weights = np.random.default_rng(0).dirichlet(np.ones(D), size=1000)
     pool = Pool.load(root / "studies" / "results" / "toy" / task / f"{arm}-seed{seed}.npz")
     values = pool.rewards.astype(float) @ weights.T  # (N, R, m, W)
     if values.shape[2] == 3:
         return np.asarray(values.max(axis=2).mean(axis=(1, 2)))
-    triples = np.random.default_rng(1).permuted(np.tile(np.arange(ANSWERS), (300, 1)), axis=1)[:, :3]
+    triples = np.random.default_rng(1).permuted(np.tile(np.arange(ANSWERS), (150, 1)), axis=1)[:, :3]
     return np.asarray(values[:, triples, 0].max(axis=2).mean(axis=(1, 2)))
 
 
