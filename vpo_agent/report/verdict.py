@@ -63,9 +63,9 @@ class Comparison(NamedTuple):
 def compared(methods: Sequence[Method], baseline: Method) -> list[Comparison]:
     """Compare all methods with the baseline, and with the base if it is there.
 
-    A pool that was sampled before the first step, or is labelled ``base`` or ``before``, is of the base. A method is
-    compared with the base that writes as many answers in a response, or else with the first: in the last headline, and
-    in all where the baseline is a base or only one method is trained.
+    A pool that was sampled before the first step, or is labelled ``base`` or ``before``, is of the base. Methods are
+    compared with the better base at the measure: in the last headline, and in all where the baseline is a base or only
+    one method is trained.
     """
     bases = [method for method in methods if _is_base(method)]
     trained = [method for method in methods if method not in bases]
@@ -78,9 +78,8 @@ def compared(methods: Sequence[Method], baseline: Method) -> list[Comparison]:
         duels, against_base = (names[:0], names) if alone else (names[:2], names[-1:])
     pairs = [(name, method, baseline) for name in duels for method in trained if method is not baseline]
     for name in against_base:
-        for method in trained:
-            width = _answers_per_rollout(method)
-            pairs.append((name, method, next((b for b in bases if _answers_per_rollout(b) == width), bases[0])))
+        better = max(bases, key=lambda base: float(base.values(name).mean()))
+        pairs += [(name, method, better) for method in trained]
     levels = [method.p_value(name, other) for name, method, other in pairs]
     return [
         Comparison(name, method, other, method.band(method.values(name), other.values(name)), level, corrected)
@@ -160,13 +159,9 @@ def _against_base(name: str, comparisons: Sequence[Comparison]) -> str:
     said = dict.fromkeys(comparison.said for comparison in comparisons)
     whose = [f"{word} for {' and '.join(one.method.label for one in comparisons if one.said == word)}" for word in said]
     words = next(iter(said)) if len(said) == 1 else ", ".join(whose)
-    bases = {comparison.other.label for comparison in comparisons}
-    base_in_words = "the base" if len(bases) == 1 else "the base with as many answers"
+    base = comparisons[0].other.label
+    base_in_words = f"the {base}" if base.startswith("base, ") else "the base"
     return f"{words}: {_heading(name)}, {' and '.join(changes)} against {base_in_words}."
-
-
-def _answers_per_rollout(method: Method) -> int:
-    return int(method.summaries[0].pool.rewards.shape[2])
 
 
 def _heading(name: str) -> str:

@@ -66,7 +66,7 @@ def test_trained_methods_are_also_set_against_the_untrained_model() -> None:
     assert last.startswith("PASS for vpo, FAIL for grpo: With 3 answers")
     assert "vpo gains .400 [.2" in last
     assert "grpo loses .400 [.2" in last
-    assert last.endswith("against the base.")
+    assert last.endswith("against the base, 1 answer.")
 
 
 def test_a_verdict_is_adjusted_over_all_that_it_compares() -> None:
@@ -92,3 +92,10 @@ def test_a_method_alone_has_no_verdict(label: str) -> None:
     only = method(label, 0.5)
     assert said([only], only) == []
     assert adjustment([]) == ""
+
+
+def test_methods_are_set_against_the_better_base_however_many_answers_it_writes() -> None:
+    weak, strong, trained = method("base, 3 answers", 0.1), method("base, 1 answer", 0.9), method("vpo", 0.5)
+    last = said([weak, strong, trained], weak)[-1]
+    assert last.startswith("FAIL: With 3 answers")
+    assert last.endswith("against the base, 1 answer.")
