@@ -37,7 +37,8 @@ class TensorBoardLogger:
     def __init__(self, folder: Path, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(folder), purge_step=step + 1)
+        # The rows of a run that starts again from step 0 are all replaced.
+        self._writer = SummaryWriter(str(folder), purge_step=step + 1 if step else 0)
 
     def add(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         """See :class:`Logger`."""

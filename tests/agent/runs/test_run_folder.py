@@ -122,6 +122,18 @@ def test_tensorboard_shows_each_step_once_after_a_resume(tmp_path: Path) -> None
     assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [(1, 0.5), (2, 20.0), (3, 30.0)]
 
 
+def test_tensorboard_shows_each_step_once_where_a_run_starts_again(tmp_path: Path) -> None:
+    folder = opened(tmp_path)
+    for value in (0.25, 0.5):
+        folder.start(0)
+        with folder.writer(0) as log:
+            for step in range(2):
+                log.write({"kind": "eval", "step": step, "regret": value + step})
+    events = EventAccumulator(str(folder.path / "tensorboard"))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("eval/regret")] == [(0, 0.5), (1, 1.5)]
+
+
 def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
     folder = opened(tmp_path)
     folder.start(0)
