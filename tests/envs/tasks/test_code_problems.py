@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
 from collections import Counter
@@ -15,6 +16,7 @@ import pytest
 
 from envs_data.code_problems import CodeProblem, load_problems
 from vpo_envs import CodeEnv
+from vpo_envs.pareto import non_dominated
 from vpo_envs.sandbox import same_output
 from vpo_envs.sandbox.zygote import PRELUDE
 from vpo_envs.tasks.code.generate import SHOWN, builtin_tasks, problem_task
@@ -202,6 +204,7 @@ def test_the_examples_of_a_prompt_are_no_tests() -> None:
 def test_three_readings_want_three_outputs_of_every_input(problem: CodeProblem) -> None:
     assert len(problem.readings) == 3
     assert all(len(set(outputs)) == 3 for outputs in problem.outputs)
+    assert all(len(set(of_reading)) > 1 for of_reading in zip(*problem.outputs, strict=True))
 
 
 def test_each_reading_passes_its_own_tests_and_no_others(outcomes: dict[tuple[str, str], CodeOutcome]) -> None:
@@ -216,8 +219,15 @@ def test_conflict_is_certified_on_each_problem(problem: CodeProblem) -> None:
     env, task = CodeEnv(preset="conflict"), problem_task(problem)
     front = np.array([point.vector for point in env.front(task)])
     active = env.active(task)
-    everywhere = set.intersection(*map(set, problem.outputs))
-    assert len(front) == 3 ** len(problem.inputs) - len(everywhere)  # whoever always gives one of them earns nothing
+    # By brute force: for each input the output of a reading, or none of them.
+    tests = [(test.input, test.output) for test in task.tests]
+    reached = []
+    for choice in itertools.product(*[(*outputs, None) for outputs in problem.outputs]):
+        given = dict(zip(problem.inputs, choice, strict=True))
+        verdicts = ["passed" if given[shown] == wanted else "wrong" for shown, wanted in tests]
+        reached.append(env.reward_vector(outcome_of(task, verdicts)))  # type: ignore[arg-type]  # two of the verdicts
+    points = np.unique(np.array(reached), axis=0)
+    assert points[non_dominated(points)].tolist() == np.unique(front, axis=0).tolist()
     assert not (front[:, active] == 1).all(axis=1).any()
     weights = np.random.default_rng(0).dirichlet(np.ones(active.sum()), size=20_000)
     utility = weights @ front[:, active].T
