@@ -25,7 +25,7 @@ import torch
 
 from vpo_agent import job
 from vpo_agent.config import Job, TrainConfig, make_config
-from vpo_agent.runs.checkpoints import checkpoints
+from vpo_agent.runs.whole_files import checkpoints
 
 COMPARED = ("metrics.jsonl", "results.json", "results.md")
 WEIGHTS = ("model.safetensors", "optimizer.safetensors")

@@ -84,7 +84,7 @@ def main() -> None:
 
 def warm_start(config: TrainConfig, base: Path, chosen: argparse.Namespace) -> None:
     """Teach the model the task's answers, in sets of one and of three; continue where it was stopped."""
-    from vpo_agent.runs.checkpoints import newest_whole
+    from vpo_agent.runs.whole_files import newest_whole
 
     print(f"== warm start: {config.model} learns the demonstrations of {config.env}", flush=True)
     if (base / "tokenizer_config.json").is_file():  # It is saved last.

@@ -110,8 +110,8 @@ def solved(solved_at: Sequence[Sequence[int | None]], answers: int | None) -> Fl
 
 def search(study: Study, task: StudyTask, runs_dir: Path, out: Path, path: Path) -> None:
     """Search with the policies that are here, and write the data file."""
-    from vpo_agent.runs.checkpoints import library_versions
     from vpo_agent.runs.run_data import commit_of_code
+    from vpo_agent.runs.whole_files import library_versions
     from vpo_agent.search import SearchJob, hard_tasks, run_search
 
     runs = runs_dir / study.name / task.label

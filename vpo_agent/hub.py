@@ -16,8 +16,8 @@ from vpo_agent.config import TrainConfig, is_run, read_run_config
 from vpo_agent.pages.page import inert, markdown_table
 from vpo_agent.policy.loading import load_model, quiet_transformers
 from vpo_agent.rollouts.collect import make_text_env
-from vpo_agent.runs.checkpoints import NOT_OF_THE_MODEL, check_checkpoint
 from vpo_agent.runs.targets import find_model, near_target, step_in
+from vpo_agent.runs.whole_files import NOT_OF_THE_MODEL, check_checkpoint
 from vpo_envs.common.paths import path_of
 from vpo_envs.common.wording import counted, first_line
 

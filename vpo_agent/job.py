@@ -19,10 +19,10 @@ from vpo_agent.report.figures import draw_curves
 from vpo_agent.report.learning_curves import draw_learning
 from vpo_agent.report.methods import Method
 from vpo_agent.report.tables import best_on_fronts, change_rows, change_table
-from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.runs.continuing import resume_options, saved_run_options, vpo_command, when_stopped
 from vpo_agent.runs.inputs import accepted_changes
 from vpo_agent.runs.rows import read_rows
+from vpo_agent.runs.whole_files import write_text_atomically
 from vpo_agent.trainer import Trainer
 from vpo_envs.common.wording import counted
 from vpo_envs.text import format_answers

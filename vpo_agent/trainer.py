@@ -37,9 +37,10 @@ from vpo_agent.rollouts.backends import open_sampler, with_backend
 from vpo_agent.rollouts.collect import Rollouts, collect, environments_of, numbers_of_answers, trainer_state
 from vpo_agent.rollouts.gap import check_gap
 from vpo_agent.rollouts.prompts import SPREAD, check_all_prompts, check_prompts
-from vpo_agent.runs.checkpoints import checkpoints, load_checkpoint, newest_whole, save_checkpoint, set_aside
+from vpo_agent.runs.checkpoints import load_checkpoint, save_checkpoint
 from vpo_agent.runs.loop import Training
 from vpo_agent.runs.run_folder import RunFolder
+from vpo_agent.runs.whole_files import checkpoints, newest_whole, set_aside
 from vpo_envs import Status
 from vpo_envs.common.imports import import_modules
 from vpo_envs.common.libraries import check_libraries

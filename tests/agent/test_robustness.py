@@ -21,7 +21,7 @@ from vpo_agent.config import Job, TrainConfig
 from vpo_agent.job import train_and_report
 from vpo_agent.learning import optimizer
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.runs.checkpoints import check_checkpoint, checkpoints
+from vpo_agent.runs.whole_files import check_checkpoint, checkpoints
 from vpo_agent.trainer import Trainer
 from vpo_envs.common.libraries import check_libraries
 

@@ -23,8 +23,8 @@ from vpo_agent.estimators.reward_groups import RewardGroups
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import Sampler, SampleRequest, Samples
 from vpo_agent.rollouts.collect import Rollouts, collect, numbers_of_answers
-from vpo_agent.runs.checkpoints import checkpoints
 from vpo_agent.runs.rows import read_rows
+from vpo_agent.runs.whole_files import checkpoints
 from vpo_agent.trainer import ScoredRollouts, StepResult, Trainer
 from vpo_envs import Status
 

@@ -339,7 +339,7 @@ def _log_callback(writer: MetricsWriter, updates: int) -> Any:
 
 def _save_model(trainer: Any, folder: Path, steps_done: int, *, is_main_process: bool) -> None:
     """Save the trained model; the file with its step is written last, so it exists only beside a complete model."""
-    from vpo_agent.runs.checkpoints import write_manifest, write_text_atomically
+    from vpo_agent.runs.whole_files import write_manifest, write_text_atomically
 
     state = folder / "state.json"
     if is_main_process:

@@ -23,7 +23,7 @@ from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.pages.page import markdown_table
 from vpo_agent.report.tables import interval, number
 from vpo_agent.rollouts.dialogue import known_sum
-from vpo_agent.runs.checkpoints import library_versions
+from vpo_agent.runs.whole_files import library_versions
 from vpo_envs.pareto import set_utility
 from vpo_envs.text import answer_tags
 

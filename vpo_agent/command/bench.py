@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> None:
     with when_stopped(f"finished tasks are kept, and the same command continues: {vpo_command(*arguments.argv)}"):
         from vpo_agent.bench.entry import entry_table, headline, make_entry
         from vpo_agent.bench.sample import sample_track
-        from vpo_agent.runs.checkpoints import write_text_atomically
+        from vpo_agent.runs.whole_files import write_text_atomically
 
         track = arguments.track or ("compact" if arguments.endpoint is None else "natural")
         name = _entry_name(arguments)

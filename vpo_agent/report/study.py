@@ -16,7 +16,7 @@ from vpo_agent.pages.figure_style import looks
 from vpo_agent.pages.page import Page, Table, markdown_table
 from vpo_agent.report.tables import interval, number
 from vpo_agent.report.verdict import FEW
-from vpo_agent.runs.checkpoints import write_text_atomically
+from vpo_agent.runs.whole_files import write_text_atomically
 
 BOLD = (
     "Bold: a difference from the baseline that is significant after adjustment over all differences of its table "

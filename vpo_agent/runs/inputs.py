@@ -20,7 +20,7 @@ import numpy as np
 
 from envs_data import BUNDLED_MODELS, bundled_model_path
 from envs_data.parsing import read_object
-from vpo_agent.runs.checkpoints import NOT_OF_THE_MODEL, write_text_atomically
+from vpo_agent.runs.whole_files import NOT_OF_THE_MODEL, write_text_atomically
 from vpo_envs.common.hub import CONFIGS
 from vpo_envs.common.imports import FUNCTIONS_ID, asked_module
 from vpo_envs.common.paths import path_of

@@ -11,10 +11,10 @@ from typing import Any
 
 from vpo_agent.config import CONFIG_FILE, INCIDENTAL, TrainConfig, make_config, read_config
 from vpo_agent.measure.pool import Pool
-from vpo_agent.runs.checkpoints import library_versions
 from vpo_agent.runs.inputs import accepted_changes, noted_inputs
 from vpo_agent.runs.rows import read_rows
 from vpo_agent.runs.study_file import PlannedRun, base_file
+from vpo_agent.runs.whole_files import library_versions
 
 TRAINING = "training"
 """The entry of a pool's source that says what its answers rest on."""

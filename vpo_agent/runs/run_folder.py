@@ -20,12 +20,12 @@ from safetensors import SafetensorError
 
 from vpo_agent.config import CONFIG_FILE, MAY_CHANGE_ON_RESUME, TrainConfig, flat_settings, read_config
 from vpo_agent.errors import DiskFull, RunStopped
-from vpo_agent.runs.checkpoints import checkpoints, write_text_atomically
 from vpo_agent.runs.continuing import resume_options
 from vpo_agent.runs.inputs import check_inputs, hash_inputs, note_inputs
 from vpo_agent.runs.loggers import Logger, open_logger
 from vpo_agent.runs.rows import read_rows, rows_until
 from vpo_agent.runs.run_lock import LOCK_FILE, RunLock
+from vpo_agent.runs.whole_files import checkpoints, write_text_atomically
 from vpo_envs.core import AnyEnv
 from vpo_envs.registration import registering_module
 

@@ -16,14 +16,13 @@ from typing import Any
 
 from vpo_agent.config import CONFIG_FILE, INCIDENTAL, TrainConfig, flat_settings, make_config, read_config
 from vpo_agent.progress import progress_bar
-from vpo_agent.rollouts.collect import environments_of
-from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.runs.inputs import INPUTS, changed_inputs, check_inputs, hash_inputs
 from vpo_agent.runs.rows import read_rows
 from vpo_agent.runs.run_data import commit_of_code, keep_data, read_training
 from vpo_agent.runs.run_folder import RESULTS as RUN_RESULTS
 from vpo_agent.runs.run_folder import changed_settings
 from vpo_agent.runs.study_file import PlannedRun, Study, plan_runs
+from vpo_agent.runs.whole_files import write_text_atomically
 from vpo_envs.common.imports import import_modules
 from vpo_envs.sandbox.confine import SET_PDEATHSIG, prctl
 
@@ -132,6 +131,8 @@ def runs_with_changed_inputs(runs: Sequence[StudyRun], *, accept: bool) -> list[
     Raises:
         ValueError: There is such a run, and changes are not to be accepted.
     """
+    from vpo_agent.rollouts.collect import environments_of  # loads torch, which a report does without
+
     known: dict[str, dict[str, str]] = {}
     changed = []
     for run in runs:

@@ -115,7 +115,7 @@ def models_of(run: Path) -> dict[int, Path]:
 
     Of a run inside TRL, whose checkpoints have a format of their own, only the final model in ``model/`` counts.
     """
-    from vpo_agent.runs.checkpoints import checkpoints, step_of
+    from vpo_agent.runs.whole_files import checkpoints, step_of
 
     models = {step_of(path): path for path in checkpoints(run / "checkpoints")}
     state = run / "model" / "state.json"

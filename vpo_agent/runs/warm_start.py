@@ -21,10 +21,11 @@ from vpo_agent.policy.word_models import has_words, small_policy, with_words_of
 from vpo_agent.progress import progress_bar
 from vpo_agent.rollouts.collect import trainer_state
 from vpo_agent.rollouts.prompts import check_all_prompts, check_prompts
-from vpo_agent.runs.checkpoints import load_checkpoint, newest_whole, save_checkpoint, write_text_atomically
+from vpo_agent.runs.checkpoints import load_checkpoint, save_checkpoint
 from vpo_agent.runs.inputs import check_inputs, hash_inputs, note_inputs
 from vpo_agent.runs.loop import Training
 from vpo_agent.runs.rows import rows_until
+from vpo_agent.runs.whole_files import newest_whole, write_text_atomically
 from vpo_envs.common.imports import import_modules
 from vpo_envs.core import AnyEnv
 from vpo_envs.registration import make_text_env

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from envs_data.parsing import parse_json, read_text, reason_of
 from vpo_agent.measure.metrics import best_at_k
 from vpo_agent.measure.pool import Floats, Pool
-from vpo_agent.runs.checkpoints import write_text_atomically
+from vpo_agent.runs.whole_files import write_text_atomically
 from vpo_agent.search.settings import SearchMeasure, check_choice, ranked_scores, scores_on_the_way, weightings
 from vpo_envs import Status
 

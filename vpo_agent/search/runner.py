@@ -22,8 +22,8 @@ from vpo_agent.pages.figure_style import looks
 from vpo_agent.pages.page import markdown_table
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.rollouts.collect import make_text_env
-from vpo_agent.runs.checkpoints import write_text_atomically
 from vpo_agent.runs.inputs import changed_inputs, hash_inputs
+from vpo_agent.runs.whole_files import write_text_atomically
 from vpo_agent.search.evolution import best_of_n, evolve
 from vpo_agent.search.records import SearchResult, read_log
 from vpo_agent.search.settings import MEASURE_NAMES, Settings

@@ -17,13 +17,8 @@ import torch
 from vpo_agent.learning.optimizer import MasterAdamW
 from vpo_agent.policy import generators
 from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.runs.checkpoints import (
-    check_checkpoint,
-    checkpoints,
-    load_checkpoint,
-    newest_whole,
-    save_checkpoint,
-)
+from vpo_agent.runs.checkpoints import load_checkpoint, save_checkpoint
+from vpo_agent.runs.whole_files import check_checkpoint, checkpoints, newest_whole
 
 
 def loaded(folder: Path, dtype: str = "float32") -> tuple[LMPolicy, MasterAdamW]:

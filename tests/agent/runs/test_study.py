@@ -23,11 +23,11 @@ from processes import PATIENCE, PythonProcess, forked_python
 from vpo_agent.command import main
 from vpo_agent.measure.pool import Pool
 from vpo_agent.runs import study
-from vpo_agent.runs.checkpoints import checkpoints, step_of
 from vpo_agent.runs.run_data import read_training
 from vpo_agent.runs.run_lock import RunLock
 from vpo_agent.runs.study import StudyRun, check_finished, run_study, runs_of
 from vpo_agent.runs.study_file import Study, read_study, to_compare
+from vpo_agent.runs.whole_files import checkpoints, step_of
 
 TINY = """
 name = "tiny"
