@@ -1,10 +1,11 @@
-"""Compare the tables and numbers of the documents with the data files of the studies; with --write, write them.
+"""Compare the tables, numbers and figures of the documents with the data files of the studies, or write them.
 
     python studies/pages.py
     python studies/pages.py --write
 
-docs/results_tables.md has every table of every study that has data files, and is written whole. In other pages of docs/
-and in README.md, what stands between two marks is written, and the rest is left alone:
+docs/results_tables.md has every table of every study that has data files, and is written whole, as are the figures of
+studies/figures.py. In other pages of docs/ and in README.md, what stands between two marks is written, and the rest is
+left alone:
 
     <!-- table: conflict utility@30 -->              methods x tasks, with half of the 95 % interval
     <!-- table: conflict utility@30 minus base -->   differences from the better base, or from a method such as grpo
@@ -30,6 +31,7 @@ from typing import cast, get_args
 
 import numpy as np
 from edge_search import DATA, about, search_table
+from figures import FIGURES, IMAGES, drawing
 from tables import (
     BASE,
     MEASURES,
@@ -99,6 +101,9 @@ def changed_pages(root: Path, results: Path) -> dict[Path, str]:
     """Return the text that a page should have, for each page that has another."""
     studies = Studies(root / "studies", results)
     wanted = {APPENDIX: appendix(studies)}
+    for name in FIGURES:
+        if name in studies.names:
+            wanted[IMAGES / f"{name}.svg"] = drawing(studies.scores(name))
     for path in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
         page = path.relative_to(root)
         if page != APPENDIX and path.is_file():

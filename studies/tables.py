@@ -36,6 +36,8 @@ STUDIES = Path(__file__).parent
 RESULTS = STUDIES / "results"
 """Data files of the studies, which ``vpo study`` writes."""
 KS = (1, 3, 10, 30, 128)
+CURVE = (1, *range(3, 31, 3))
+"""Answers at which figures show the utility: one, and then whole responses of one answer or of three."""
 COMPARED_AT: dict[Measure, tuple[int, ...]] = {"utility": (1, 3, 30), "best": (3, 30), "pass": (1, 30)}
 """Answers at which methods are compared. Where objectives have equal weights, best@1 is utility@1."""
 MODEL = "the model "
@@ -50,7 +52,7 @@ class Scores(NamedTuple):
     """What counts of one pool, of N prompts."""
 
     at: Mapping[tuple[Measure, int], Floats]
-    """Each measure at each of ``KS`` that the pool has answers for, (N,)."""
+    """Each measure at each of ``KS`` that the pool has answers for, and the utility at those of ``CURVE``, (N,)."""
     tasks: tuple[str, ...] | None
     """A hash of each prompt's task, (N,)."""
     front: Mapping[Measure, float]
@@ -220,9 +222,11 @@ def score(pool: Pool) -> Scores:
     scalar, ranked, passed = pool.scalar(), rank(pool), passes(pool, None)
     single = scalar.reshape(len(scalar), -1)
     at: dict[tuple[Measure, int], Floats] = {}
-    for k in KS:
+    for k in {*KS, *CURVE}:
         if k <= single.shape[1]:
             at["utility", k] = best_at_k_whole(ranked.answers, ranked.rollouts, k)
+    for k in KS:
+        if k <= single.shape[1]:
             at["best", k] = best_at_k_whole(single, scalar.max(axis=2), k)
             if passed is not None:
                 at["pass", k] = best_at_k(passed, k)

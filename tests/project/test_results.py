@@ -22,7 +22,8 @@ from vpo_agent.measure.intervals import interval, p_value
 from vpo_agent.measure.pool import Pool
 from vpo_agent.runs.study_file import read_study
 
-tables, pages = load_study("tables"), load_study("pages")
+tables, figures, pages = load_study("tables"), load_study("figures"), load_study("pages")
+SETTINGS = {"env": "vpo/Maze-v0", "env_kwargs": {"preset": "compact"}}
 SHARES = {"base-1": 0.5, "base-3": 0.5, "vpo": 0.6, "grpo": 0.2, "max_at_k": 0.45}
 WIDTHS = {"base-3": 3, "vpo": 3}
 N, ANSWERS, D, SEEDS = 20, 30, 3, (0, 1, 2)
@@ -48,7 +49,7 @@ def toy_pool(task: int, arm: str, seed: int, share: float) -> Pool:
         active=np.ones((N, D), dtype=bool),
         scalar_weights=np.full((N, D), 1 / D),
         indices=np.arange(N),
-        objectives=("gold", "silver", "bronze"),
+        objectives=("gold", "diamond", "haste"),
         fronts=tuple(np.vstack([np.eye(D), np.full(D, 0.45)]) for _ in range(N)),
         tasks=tuple(f"{index // 2:04x}" for index in range(N)),
     )
@@ -58,14 +59,14 @@ def toy_pool(task: int, arm: str, seed: int, share: float) -> Pool:
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with one study, of which one run is missing, and a page."""
     root = tmp_path_factory.mktemp("project")
-    (root / "docs").mkdir()
+    (root / "docs" / "images").mkdir(parents=True)
     (root / "docs" / "page.md").write_text(PAGE, encoding="utf-8")
     (root / "README.md").write_text("No marks.\n", encoding="utf-8")
     study = {
         "name": "toy",
         "seeds": list(SEEDS),
         "baseline": "grpo",
-        "tasks": [{"label": label, "settings": {"env": "vpo/Maze-v0"}} for label in ("easy", "hard")],
+        "tasks": [{"label": label, "settings": SETTINGS} for label in ("easy", "hard")],
         "arms": [{"label": arm, "settings": {"method": arm}} for arm in ("vpo", "grpo", "max_at_k")],
     }
     (root / "studies").mkdir()
@@ -78,8 +79,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for seed in SEEDS:
                 if (task, arm, seed) == ("hard", "max_at_k", 2):
                     continue
-                training = {"settings": {"seed": seed}, "tokens": 1_000_000 + seed} if "base" not in arm else {}
-                source = {"seed": seed, "env": "vpo/Maze-v0", "step": int("base" not in arm), "training": training}
+                settings = {**SETTINGS, "method": arm, "seed": seed}
+                training = {"settings": settings, "tokens": 1_000_000 + seed} if "base" not in arm else {}
+                source = {"seed": seed, **SETTINGS, "step": int("base" not in arm), "training": training}
                 pool = toy_pool(number, arm, seed, share + 0.1 * number)
                 replace(pool, source=source).save(folder / f"{arm}-seed{seed}.npz")
     return root
@@ -87,10 +89,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def as_toml(study: dict[str, Any]) -> str:
     lines = [f"{name} = {json.dumps(study[name])}" for name in ("name", "seeds", "baseline")]
-    for kind, own in (("tasks", "env"), ("arms", "method")):
+    for kind in ("tasks", "arms"):
         for entry in study[kind]:
-            setting = f'{own} = "{entry["settings"][own]}"'
-            lines.append(f'[[{kind}]]\nlabel = "{entry["label"]}"\nsettings = {{ {setting} }}')
+            lines += [f'[[{kind}]]\nlabel = "{entry["label"]}"', "[" + kind + ".settings]"]
+            lines += [
+                f"{name} = {json.dumps(value)}" for name, value in entry["settings"].items() if name != "env_kwargs"
+            ]
+            lines += ['env_kwargs = { preset = "compact" }'] * ("env_kwargs" in entry["settings"])
     return "\n".join(lines) + "\n"
 
 
@@ -146,6 +151,25 @@ def test_means_and_differences_are_those_of_the_pools(root: Path, scores: Any) -
         assert numbers(table["`vpo`"]["hard"]) == pytest.approx([band.mean, band.low, band.high], abs=0.008)
     ratio = rows_of(tables.differences_table(scores, "utility", 3, "over", "grpo"))["`vpo`"]["hard"]
     assert numbers(ratio)[0] == pytest.approx(np.mean(found["vpo"]) / np.mean(found["grpo"]), abs=0.01)
+
+
+def test_the_figure_of_a_study_shows_the_numbers_of_its_tables(root: Path, scores: Any) -> None:
+    svg = figures.drawing(scores)
+    assert svg == figures.drawing(scores)
+    panels = re.findall(r"<g .*?</g>", svg, re.DOTALL)
+    assert len(panels) == 3, "two tasks and the legend"
+    assert re.findall(">(base|GRPO|VPO)<", panels[2]) == ["VPO", "GRPO", "base"]
+    hard = next(panel for panel in panels if ">hard<" in panel)
+    # Values from the heights of two lines of the grid, which are labelled.
+    ticks = re.findall(r'<text x="[\d.]+" y="([\d.]+)" text-anchor="end" [^>]*>(\.\d)<', hard)
+    (low_y, low), (high_y, high) = ((float(y) - 5, float(value)) for y, value in (ticks[0], ticks[-1]))
+    table = rows_of(tables.levels_table(scores, "utility", 3))
+    for method, row in (("vpo", "`vpo`"), ("grpo", "`grpo`")):
+        colour = figures.LINES[method][1]
+        dots = re.findall(rf'<circle cx="[\d.]+" cy="([\d.]+)" r="4" fill="{colour}"', hard)
+        assert len(dots) == len(figures.MARKED_KS)
+        shown = low + (float(dots[1]) - low_y) / (high_y - low_y) * (high - low)
+        assert shown == pytest.approx(numbers(table[row]["hard"])[0], abs=0.002)
 
 
 def test_verdicts_are_adjusted_over_all_tasks_and_methods_whichever_are_shown(root: Path, scores: Any) -> None:
@@ -216,10 +240,12 @@ def test_searches_are_read_from_their_data_file(tmp_path: Path) -> None:
 
 
 def test_a_number_that_disagrees_with_the_data_is_found_and_mended(
-    root: Path, scores: Any, capsys: pytest.CaptureFixture[str]
+    root: Path, scores: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(pages, "FIGURES", ("toy",))
     options = ["--root", str(root), "--from", str(root / "studies" / "results")]
     page, appendix = root / "docs" / "page.md", root / "docs" / "results_tables.md"
+    figure = root / "docs" / "images" / "toy.svg"
     pages.main([*options, "--write"])
     pages.main(options)
     written = page.read_text(encoding="utf-8")
@@ -227,12 +253,12 @@ def test_a_number_that_disagrees_with_the_data_is_found_and_mended(
     assert float(re.search(r"utility@3 -->(\.\d+)<!-- end", written)[1]) == pytest.approx(score, abs=0.005)
     assert "| `vpo` | " in written
     assert "1 of 18 runs of toy have no data file: hard, max_at_k (seed 2)." in appendix.read_text(encoding="utf-8")
-    for path in (page, appendix):
+    for path in (page, appendix, figure):
         before = path.read_text(encoding="utf-8")
         last = re.findall(r"\d(?=[^\d]*$)", before)[-1]
         place = before.rindex(last)
         path.write_text(before[:place] + str((int(last) + 1) % 10) + before[place + 1 :], encoding="utf-8")
-        with pytest.raises(SystemExit, match=f"docs/{path.name}: other numbers than the data files have"):
+        with pytest.raises(SystemExit, match=f"{path.name}: other numbers than the data files have"):
             pages.main(options)
         pages.main([*options, "--write"])
         assert path.read_text(encoding="utf-8") == before
@@ -266,3 +292,12 @@ def test_results_are_printed_without_torch(words: str, root: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_report_of_a_study_needs_no_torch(root: Path, tmp_path: Path) -> None:
+    argv = ["study", "studies/toy.toml", "--report-only", "--tasks", "easy", "--runs-dir", str(tmp_path)]
+    script = f"import sys; from vpo_agent.command import main; sys.exit(main({argv!r}) or 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "the whole comparison: " in done.stdout
+    assert (tmp_path / "toy" / "easy" / "report" / "report.html").is_file()

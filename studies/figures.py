@@ -1,0 +1,172 @@
+"""Draw the figures of the studies from the data files of their runs, without torch or matplotlib.
+
+    python studies/figures.py
+
+docs/images/conflict.svg shows, for each task of studies/conflict.toml, what the best of k answers scores (utility@k)
+after each method, beside the better base and the exact front. `python studies/pages.py` compares the files with the
+data, and with --write it writes them too. The card is opaque and light, so that it can be read on a dark page as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection, Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from tables import BASE, CURVE, RESULTS, STUDIES, StudyScores, TaskScores
+
+from vpo_agent.measure.intervals import Band, interval
+from vpo_agent.runs.study_file import read_study
+
+IMAGES = Path("docs/images")
+FIGURES = ("conflict",)
+"""Studies that have a figure, which is named after them."""
+LINES = {BASE: ("base", "#57606a"), "grpo": ("GRPO", "#b34700"), "vpo": ("VPO", "#0067a3")}
+"""By method, its name in the legend and its colour, which has a contrast of 4.5 with white."""
+FRONT = "exact front"
+INK, FAINT_INK, RULE, PAPER = "#1f2328", "#57606a", "#d0d7de", "#ffffff"
+
+COLUMNS, PANEL, HEIGHT = 2, 240, 220
+"""Panels in a row, and the width and height of one, of which the margins are a part."""
+LEFT, RIGHT, TOP, BOTTOM = 44, 12, 30, 34
+SHOWN_KS = (1, 3, 10, 30)
+"""Numbers of answers that are written on the axis."""
+MARKED_KS = (1, 3, 30)
+"""Numbers of answers that have a dot, which the tables state."""
+STEP = 0.1
+"""Distance of the lines behind the curves."""
+
+
+class Curve(NamedTuple):
+    """What one method scores on one task, at each of :data:`CURVE`."""
+
+    method: str
+    band: Band
+    """Means and 95 % intervals, each (K,)."""
+
+
+def curves(task: TaskScores) -> list[Curve]:
+    """Return the curves of the better base at each k, and of the methods that the task has data files of."""
+    drawn = []
+    for method in LINES:
+        bands = []
+        for k in CURVE:
+            name = task.better_base("utility", k) if method == BASE else method
+            values = task.values(name or "", "utility", k)
+            if values:
+                bands.append(interval(np.stack([*values.values()]), task.tasks))
+        if len(bands) == len(CURVE):
+            drawn.append(Curve(method, Band(*(np.array(values) for values in zip(*bands, strict=True)))))
+    return drawn
+
+
+def drawing(scores: StudyScores) -> str:
+    """Return the figure of a study as SVG: one panel for each task, then the legend."""
+    panels = {label: (curves(task), front_of(task)) for label, task in scores.tasks.items()}
+    known = [value for of_task, _ in panels.values() for curve in of_task for value in curve.band.mean]
+    known += [front for _, front in panels.values() if front is not None]
+    low, high = np.floor(min(known) / STEP) * STEP, np.ceil(max(known) / STEP) * STEP
+    rows = -(-(len(panels) + 1) // COLUMNS)
+    width, height = COLUMNS * PANEL + 16, rows * HEIGHT + 12
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        'role="img" font-family="system-ui, sans-serif" font-size="14">',
+        f"<title>Utility@k on the tasks of the study {escape(scores.study.name)}</title>",
+        f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="10" fill="{PAPER}" stroke="{RULE}"/>',
+    ]
+    for number, (label, (of_task, front)) in enumerate(panels.items()):
+        lines += [_group(number), *_panel(label, of_task, front, float(low), float(high)), "</g>"]
+    lines += [_group(len(panels)), *_legend(panels.values()), "</g>", "</svg>"]
+    return "\n".join(lines) + "\n"
+
+
+def front_of(task: TaskScores) -> float | None:
+    """Return what the exact fronts of a task reach, if they are known."""
+    return next(iter(next(iter(task.arms.values())).values())).front.get("utility")
+
+
+def _group(number: int) -> str:
+    row, column = divmod(number, COLUMNS)
+    return f'<g transform="translate({8 + column * PANEL} {6 + row * HEIGHT})">'
+
+
+def _panel(label: str, of_task: Sequence[Curve], front: float | None, low: float, high: float) -> Iterator[str]:
+    """Yield the lines of one task's panel."""
+    left, right, top, bottom = LEFT, PANEL - RIGHT, TOP, HEIGHT - BOTTOM
+
+    def x(k: float) -> float:
+        return left + 8 + (right - left - 14) * float(np.log(k / CURVE[0]) / np.log(CURVE[-1] / CURVE[0]))
+
+    def y(value: float) -> float:
+        return bottom - (bottom - top) * (value - low) / (high - low)
+
+    def points(values: Sequence[float]) -> list[str]:
+        return [f"{x(k):.1f} {y(value):.1f}" for k, value in zip(CURVE, values, strict=True)]
+
+    yield _text(left, 18, label, bold=True)
+    for value in np.arange(low, high + STEP / 2, STEP):
+        yield f'<path d="M{left} {y(value):.1f}H{right}" stroke="{RULE}"/>'
+        yield _text(left - 6, y(value) + 5, f"{value:.1f}".removeprefix("0"), anchor="end", faint=True)
+    for k in SHOWN_KS:
+        yield _text(x(k), bottom + 18, str(k), anchor="middle", faint=True)
+    if front is not None:
+        yield f'<path d="M{left} {y(front):.1f}H{right}" stroke="{INK}" stroke-width="1.5" stroke-dasharray="5 4"/>'
+    for method, band in of_task:
+        _, colour = LINES[method]
+        outline = "L".join([*points(band.high), *reversed(points(band.low))])
+        yield f'<path d="M{outline}Z" fill="{colour}" fill-opacity=".18"/>'
+        yield f'<path d="M{"L".join(points(band.mean))}" fill="none" stroke="{colour}" stroke-width="2.5"/>'
+        for k, value in zip(CURVE, band.mean, strict=True):
+            if k in MARKED_KS:
+                yield f'<circle cx="{x(k):.1f}" cy="{y(value):.1f}" r="4" fill="{colour}"/>'
+
+
+def _legend(panels: Collection[tuple[list[Curve], float | None]]) -> Iterator[str]:
+    """Yield the legend, and what the axes show."""
+    y = 26
+    if any(front is not None for _, front in panels):
+        yield f'<path d="M{LEFT} {y - 5}h34" stroke="{INK}" stroke-width="1.5" stroke-dasharray="5 4"/>'
+        yield _text(LEFT + 44, y, FRONT)
+        y += 26
+    present = {curve.method for of_task, _ in panels for curve in of_task}
+    # From the top of a panel to its bottom.
+    for method in reversed(LINES):
+        if method in present:
+            name, colour = LINES[method]
+            yield f'<path d="M{LEFT} {y - 5}h34" stroke="{colour}" stroke-width="2.5"/>'
+            yield f'<circle cx="{LEFT + 17}" cy="{y - 5}" r="4" fill="{colour}"/>'
+            yield _text(LEFT + 44, y, name)
+            y += 26
+    for line in ("upwards: utility@k", "to the right: k answers", "shaded: 95 % interval"):
+        yield _text(LEFT, y + 6, line, faint=True)
+        y += 20
+
+
+def _text(x: float, y: float, text: str, *, anchor: str = "start", bold: bool = False, faint: bool = False) -> str:
+    weight = ' font-weight="600"' if bold else ""
+    fill = FAINT_INK if faint else INK
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{fill}"{weight}>{escape(text)}</text>'
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--from", dest="results", type=Path, default=RESULTS, help="folder of data files")
+    options = parser.parse_args(arguments)
+    for name in FIGURES:
+        try:
+            scores = StudyScores(read_study(STUDIES / f"{name}.toml"), options.results)
+        except ValueError as error:
+            parser.error(str(error))
+        if not scores.tasks:
+            parser.error(f"there are no data files of {name} in {str(options.results)!r}")
+        path = STUDIES.parent / IMAGES / f"{name}.svg"
+        path.write_text(drawing(scores), encoding="utf-8")
+        print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()
