@@ -93,9 +93,9 @@ class Method(_Group):
 
     search_budget: Evaluated[int | None] = _setting(
         None,
-        "answers that your search samples, N; chooses method, its options and num_answers unless they are set: for N = "
-        "1 grpo, for 2 vpo with 2 answers, for 3 to 15 vpo with 3 answers, from 16 vpo_pool with 3 answers, k = N/3 "
-        "rollouts up to half of rollouts_per_prompt, and baseline subset",
+        "number of answers that your search samples, N; sets method, method_options and num_answers unless you set "
+        "them: grpo for N = 1, vpo with 2 answers for N = 2, vpo with 3 answers for N = 3 to 15; for a larger N "
+        "vpo_pool with 3 answers, k = N/3 (at most half of rollouts_per_prompt) and baseline subset",
         ge=1,
         le=MOST_ANSWERS_OF_A_SEARCH,
     )
@@ -103,8 +103,8 @@ class Method(_Group):
     method_options: dict[str, Any] = _setting({}, "options of the method, by name")
     num_answers: int | list[int] | None = _setting(
         None,
-        f"answers per rollout, m; none: {SET_SIZE} for methods that score sets, else 1; several numbers, such as 1,3 "
-        "or 1,1,3, are asked for by these shares of the prompts of a step",
+        f"answers per rollout, m; none: {SET_SIZE} for methods that score sets, else 1; several numbers, such as "
+        "1,1,3, are asked for by equal shares of the prompts of a step",
     )
     num_weights: int = _setting(128, "weight vectors per prompt, K; a power of two except for iid", ge=1)
     alpha: float = _setting(1.0, "Dirichlet concentration of the weights", gt=0)
@@ -131,7 +131,7 @@ class Sampling(_Group):
     temperature: float = _setting(1.0, "sampling temperature in training", gt=0)
     thinking: Thinking = _setting("off", "whether the chat template asks for thoughts before the answer: on or off")
     date: Evaluated[str | None] = _setting(
-        None, "day that the chat template writes, if it writes one, as 2026-01-31; none: the day of the start"
+        None, "date for chat templates that write one, such as 2026-01-31; none: the day on which the run starts"
     )
 
     @field_validator("date")
@@ -208,7 +208,7 @@ class Hardware(_Group):
     )
     scorer_threads: Incidental[int] = _setting(
         0,
-        "threads that score answers, for scorers that wait for a server or a subprocess; 0: the thread of the training",
+        "threads that score answers, for scorers that wait for a server or a subprocess; 0: the thread that trains",
         ge=0,
     )
 
@@ -329,7 +329,7 @@ class Recipe(Task):
     model: str = _setting(
         FRESH,
         "causal LM: a name on Hugging Face, a folder, a GGUF file, or a bundled model; "
-        f"{FRESH} is a new model of a million weights that knows the words of the task",
+        f"{FRESH} is a new model of about a million random weights whose vocabulary is the words of the task",
     )
     seed: int = _setting(0, "seed of fresh weights, training tasks and sampling", ge=0)
     steps: int = _setting(1000, "optimizer steps", ge=1)

@@ -93,7 +93,7 @@ def toctrees() -> Iterator[str]:
         "Use an environment": ["environments", *pages, "blind"],
         "Your rewards": ["functions", "own_environment", "notebooks/own_rewards", "check"],
         "Train": ["when_a_vector_pays", "training", "own_loop", "methods", "pretrained", "scaling", "adapters"],
-        "Evaluate": ["evaluation", "endpoints", "bench", "leaderboard"],
+        "Evaluate": ["evaluation", "answers", "endpoints", "bench", "leaderboard"],
         "Search": [SEARCH, "serving"],
         "Results": ["results", "results_tables"],
         "Reference": [

@@ -40,6 +40,16 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_row_of_a_table_has_the_cells_of_its_head(page: Path) -> None:
+    cells = 0
+    for line in BLOCK.sub("", page.read_text(encoding="utf-8")).splitlines():
+        # A bar in code divides cells as well, unless it is escaped.
+        bars = len(re.findall(r"(?<!\\)\|", line)) if line.lstrip().startswith("|") else 0
+        assert not (cells and bars) or bars == cells, line
+        cells = bars
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_file_that_is_named_exists(page: Path) -> None:
     missing = [path for path in PATH.findall(page.read_text(encoding="utf-8")) if not (ROOT / path).exists()]
     assert not missing

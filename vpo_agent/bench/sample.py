@@ -143,7 +143,7 @@ def make_plan(
                 "give a run, a model's folder, or OWNER/NAME on the Hugging Face Hub"
             )
     if BLIND in targets.values() and seed != 0:
-        raise ValueError(f"the blind answers are to the prompts of seed 0, got --seed {seed}")
+        raise ValueError(f"the blind answers belong to the prompts of seed 0; got --seed {seed}: leave --seed out")
     return Plan(track, seed, targets, endpoint, {task.name: task.prompts(seed) for task in tasks}, device)
 
 

@@ -33,8 +33,8 @@ def add_parser(commands: Commands) -> None:
         "models",
         nargs="*",
         metavar="MODEL",
-        help="run, model (bundled, folder, GGUF file, Hub name) or optimum; for all tasks, or as TASK=MODEL for one "
-        "(default: the bundled base of each task)",
+        help="run, model (bundled, folder, GGUF file, Hub name), or optimum for the exact best answers; TASK=MODEL is "
+        "for one task (default: the bundled base of each task)",
     )
     add(
         "--track",
@@ -50,7 +50,12 @@ def add_parser(commands: Commands) -> None:
     )
     add("--name", metavar="TEXT", help="name of the entry (default: the names of the models)")
     add("--device", default="auto", metavar="TEXT", help="auto, cpu, cuda or cuda:0 (default: auto)")
-    add("--price", type=_price, metavar="IN,OUT", help="prices of a million tokens read and of a million generated")
+    add(
+        "--price",
+        type=_price,
+        metavar="IN,OUT",
+        help="price of a million tokens read, and of a million tokens generated",
+    )
     add(
         "--verify",
         type=Path,

@@ -69,7 +69,9 @@ def add_parser(commands: Commands) -> None:
     checker.add_argument("id", help=f"{env_help}; with --prompts, reward functions as MODULE:NAME or FILE.py:A,B")
     checker.add_argument("--prompts", metavar="FILE", help="JSON Lines with one prompt and answer per line")
     checker.add_argument(
-        "--columns", metavar="NAME=FIELD,…", help="fields of the file with other names, as prompt=question"
+        "--columns",
+        metavar="NAME=FIELD,…",
+        help="names of fields that the file calls otherwise, such as prompt=question",
     )
     checker.add_argument(
         "--range", type=json_list, metavar="LOW,HIGH", help="range of the rewards of the functions (default: 0,1)"

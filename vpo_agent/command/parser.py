@@ -153,7 +153,7 @@ def add_import_option(parser: argparse._ActionsContainer) -> None:
 
 def add_accept_option(parser: argparse._ActionsContainer) -> None:
     """Add ``--accept-changes``, for commands that continue what other inputs have begun."""
-    help_text = "go on although prompts, rewards or models have changed, and measure the model before training again"
+    help_text = "continue although prompts, rewards or models have changed, and measure the base again"
     parser.add_argument("--accept-changes", action="store_true", help=help_text)
 
 
@@ -175,8 +175,8 @@ def add_trust_option(parser: argparse._ActionsContainer) -> None:
         default=[],
         type=names,
         metavar="NAME,…",
-        help="what a run or sample file may choose: arguments of its environment by name, such as source; models: "
-        "fetch the models that it names; programs: run the programs in it",
+        help="what a saved run or sample file may decide: an argument of its environment, by name, such as source; "
+        "models, to fetch the models that it names; programs, to run the programs in it",
     )
 
 

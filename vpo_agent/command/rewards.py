@@ -18,7 +18,11 @@ def add_rewards_options(parser: argparse.ArgumentParser) -> None:
     add = group.add_argument
     add("--prompts", metavar="FILE", help="JSON Lines (or JSON, parquet, hf:org/name) with a prompt and an answer")
     add("--rewards", metavar="FILE.py:A,B", help="reward functions, one objective each; see vpo check")
-    add("--columns", metavar="NAME=FIELD,…", help="fields of the file with other names, as prompt=question")
+    add(
+        "--columns",
+        metavar="NAME=FIELD,…",
+        help="names of fields that the file calls otherwise, such as prompt=question",
+    )
     range_help = (
         "range of the rewards: LOW,HIGH for all, NAME=LOW,HIGH for one, or measured on some answers (default: 0,1)"
     )

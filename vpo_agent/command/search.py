@@ -56,7 +56,7 @@ def add_parser(commands: Commands) -> None:
         nargs="+",
         type=Path,
         metavar="FILE",
-        help="sample files; search the tasks that 30 answers of none of them solve, instead of the first",
+        help="search the tasks that 30 answers of each of these sample files leave unsolved (default: the first tasks)",
     )
     add("--iterations", type=int, metavar="N", help="answers sampled per task (default: 200)")
     add("--tokens", type=int, metavar="N", help="tokens sampled per task, in place of --iterations")
@@ -67,7 +67,7 @@ def add_parser(commands: Commands) -> None:
     add(
         "--feedback",
         action="store_true",
-        help="evolve: show the parent with what it does on the examples of the prompt (for a model that can use it)",
+        help="evolve: show the model a parent with its results on the examples of the prompt",
     )
     add("--split", default="test", choices=("validation", "test"), help="split of the tasks (default: test)")
     add("--env", metavar="ID", help="environment of a model that is not a run: id such as vpo/Maze-v0, or MODULE:ID")
@@ -174,5 +174,8 @@ def _indices(arguments: argparse.Namespace, plan: dict[str, Any]) -> list[int]:
 
     hard = hard_tasks([Pool.load(path) for path in arguments.hard], measure=arguments.measure)
     if not hard:
-        raise ValueError("30 answers of these pools solve every task, so none is left to search")
+        raise ValueError(
+            "30 answers of these sample files solve every task, so no task is left to search: choose other "
+            "sample files, or leave --hard out"
+        )
     return hard

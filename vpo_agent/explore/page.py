@@ -59,7 +59,7 @@ def explore_runs(
     The file loads nothing and opens offline. It replaces an earlier page at ``out``, completely or not at all.
 
     Args:
-        runs: Folders of finished runs, folders that ``vpo eval`` wrote, or pool files, all over the same prompts.
+        runs: Folders of finished runs, folders that ``vpo eval`` wrote, or sample files, all over the same prompts.
         labels: A name for each; derived from the settings by default.
         out: The file to write.
         prompts: The number of tasks; they are the first ones of the pools.
@@ -70,7 +70,7 @@ def explore_runs(
     """
     check_out(out, "explore")
     if not runs:
-        raise ValueError("there is nothing to explore: give the folders of runs, or pool files")
+        raise ValueError("there is nothing to explore: give the folders of runs, or sample files")
     if labels is not None and len(labels) != len(runs):
         raise ValueError(f"got {counted(len(labels), 'label')} for {counted(len(runs), 'run')}: give one per run")
     read_runs = [read_run(path) for path in runs]

@@ -39,8 +39,8 @@ def compare_runs(
     ``compare.md``, ``compare.json`` and the figures; it replaces an earlier comparison.
 
     Args:
-        folders: Folders of finished runs, folders that ``vpo eval`` wrote, or pool files. A sequence of them is one run
-            of policies that answer together, each with an equal share of the answers.
+        folders: Folders of finished runs, folders that ``vpo eval`` wrote, or sample files. A sequence of them is one
+            run of policies that answer together, each with an equal share of the answers.
         labels: A label for each; equal ones are one method. Derived from the settings by default.
         out: The output folder.
         baseline: Label of the method that the others are compared with; by default ``"grpo"`` if a method has that
@@ -59,7 +59,7 @@ def compare_runs(
     groups = [[Path(entry)] if isinstance(entry, str | Path) else [Path(part) for part in entry] for entry in folders]
     paths = [path for members in groups for path in members]
     if not paths:
-        raise ValueError("there is nothing to compare: give the folders of runs, or pool files")
+        raise ValueError("there is nothing to compare: give the folders of runs, or sample files")
     for earlier, path in combinations(paths, 2):
         if earlier.resolve() == path.resolve():
             raise ValueError(f"{str(path)!r} is given twice: give each run once")

@@ -65,12 +65,12 @@ def read_run(path: Path) -> Run:
     if not path.exists():
         hint = near_target(str(path))
         raise ValueError(
-            f"{str(path)!r} does not exist: {hint}give the folder of a run or an evaluation, or a pool file"
+            f"{str(path)!r} does not exist: {hint}give the folder of a run or an evaluation, or a sample file"
         )
     if not path.is_dir():
         return _of_pool(str(path), Pool.load(path))
     if not is_run(path):
-        raise ValueError(f"{str(path)!r} is neither a run nor an evaluation: give the folders of runs, or pool files")
+        raise ValueError(f"{str(path)!r} is neither a run nor an evaluation: give the folders of runs, or sample files")
     file = path / "pool_after.npz"
     if (path / "model" / "state.json").is_file():  # A finished run inside TRL, which evaluates nothing itself.
         file = last_evaluation(path) or file
@@ -161,7 +161,7 @@ def check_comparable(runs: Sequence[Run]) -> None:
                 "with the same --split and --eval-prompts, and compare the folders that it names"
             )
         if not np.allclose(first.pool.scalar_weights, other.pool.scalar_weights):
-            raise ValueError(f"{both} have different fixed weights, so their scalar rewards are not comparable")
+            raise ValueError(f"{both} have different fixed weights, so their scalar rewards cannot be compared")
 
 
 def lesser_differences(runs: Sequence[Run]) -> list[str]:
@@ -196,8 +196,8 @@ def group(runs: Sequence[Run], labels: Sequence[str] | None, k: int | None, thre
     fewest = min(pool.status[0].size for pool in pools)
     if k is not None and not 1 <= k <= fewest:
         raise ValueError(
-            f"k={k} is out of range: the smallest pool has {counted(fewest, 'answer')} per prompt, so choose k from 1 "
-            f"to {fewest}"
+            f"k={k} is out of range: the smallest sample file has {counted(fewest, 'answer')} per prompt, so choose k "
+            f"from 1 to {fewest}"
         )
     together = lcm(*(pool.rewards.shape[2] for pool in pools))
     budgets = _budgets(pools)

@@ -94,8 +94,8 @@ def check_inputs(folder: Path, present: Mapping[str, str], owner: str, *, accept
     changed = changed_inputs(_read(folder)["inputs"], present)
     if changed and not accept:
         raise ValueError(
-            f"{owner} was made with other contents of {_listed(changed)}: restore them, or add --accept-changes to go "
-            "on with what they are now, which measures the model before training again"
+            f"{owner} was made with other contents of {_listed(changed)}: restore them, or add --accept-changes to "
+            "continue with their present contents, which measures the base again"
         )
     return changed
 

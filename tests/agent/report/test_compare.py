@@ -333,7 +333,7 @@ def source(**changes: Any) -> Any:
         (lambda: other(scalar_weights=np.tile([0.8, 0.1, 0.1], (5, 1))), [], "have different fixed weights"),
         (lambda: source(num_answers=2), [], "says that a rollout in vpo/Maze-v0 holds 2 answers"),
         (lambda: source(method="vpo"), ["--labels", "vpo,vpo"], "are both vpo with seed 0, which is one run, not two"),
-        (other, ["--k", "13"], "k=13 is out of range: the smallest pool has 12 answers"),
+        (other, ["--k", "13"], "k=13 is out of range: the smallest sample file has 12 answers"),
         (other, ["--baseline", "max_at_k"], "unknown baseline 'max_at_k': choose one of 'vpo', 'grpo'"),
         (other, ["--labels", "a"], "got 1 label for 2 runs: give one per run"),
     ],
@@ -357,7 +357,7 @@ def test_what_is_no_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
     for path, message in (
         (runs[0], "it is not finished"),
         (tmp_path / "empty", "is neither a run nor an evaluation"),
-        (tmp_path / "nowhere", "nowhere' does not exist: give the folder of a run or an evaluation, or a pool file"),
+        (tmp_path / "nowhere", "nowhere' does not exist: give the folder of a run or an evaluation, or a sample file"),
     ):
         assert main(["compare", str(path), "--out", str(tmp_path / "report")]) == 2
         assert message in capsys.readouterr().err

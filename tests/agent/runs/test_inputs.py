@@ -106,7 +106,7 @@ def test_a_run_is_not_resumed_with_other_contents_of_a_file(
     refused = capsys.readouterr().err
     assert refused == (
         f"error: the run in 'runs/own' was made with other contents of {file}: restore them, or add --accept-changes "
-        "to go on with what they are now, which measures the model before training again\n"
+        "to continue with their present contents, which measures the base again\n"
     )
     kept = {path: path.read_bytes() for path in sorted((folder / "runs/own").rglob("*")) if path.is_file()}
     assert kept == before
