@@ -60,6 +60,8 @@ SHORT = 5
 """Characters up to which an answer can be in its prompt by chance."""
 SIMILAR = 0.98
 TURN_TAG = re.compile(r"[a-z][a-z0-9_]*")
+MOST_CALLS = 1000
+"""Calls after which every episode must have ended."""
 
 
 class Doubtful(Exception):
@@ -251,22 +253,23 @@ def _replies(subject: EnvSubject) -> str:
     env = subject.env
     for tag in env.turn_tags:
         expect(bool(TURN_TAG.fullmatch(tag)), f"the turn tag {tag!r} is no name of small letters, digits and _")
-    count = 0
+    expect(
+        env.max_calls in range(1, MOST_CALLS + 1),
+        f"max_calls is {env.max_calls!r}: no episode may go on for more than {MOST_CALLS:,} calls",
+    )
+    called: list[tuple[int, Call]] = []
     for index, task in enumerate(subject.tasks):
-        known = subject.known[index]
-        for answer in known:
+        for answer in subject.known[index]:
             calls = calls_of(answer)
-            for number in range(1, len(calls) + 1):
+            for number, call in enumerate(calls, start=1):
                 same = env.reply(task, calls[:number]) == env.reply(task, calls[:number])
-                expect(same, f"the reply to {calls[number - 1]} in task({index}) differs from call to call")
-                count += 1
+                expect(same, f"the reply to {call} in task({index}) differs from call to call")
+                called.append((index, call))
         _expect_no_leak(subject, index)
-        asked = [call for answer in known for call in calls_of(answer)]
-        if asked:
-            _expect_an_end(subject, index, asked[0])
-    if not count:
+    if not called:
         raise CannotCheck("no known answer calls the environment")
-    return f"{count} replies, again and again"
+    _expect_an_end(subject, *called[0])
+    return f"{len(called)} replies, again and again"
 
 
 def _expect_no_leak(subject: EnvSubject, index: int) -> None:

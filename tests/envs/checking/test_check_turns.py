@@ -45,6 +45,11 @@ class Endless(DeskEnv):
         return super().step(action)
 
 
+class Unlimited(DeskEnv):
+    namespace = 906
+    max_calls = 10**9
+
+
 class BadTag(DeskEnv):
     namespace = 905
     turn_tags = ("look", "Open It")
@@ -62,6 +67,7 @@ def test_the_example_of_vpo_new_keeps_the_contract() -> None:
         (Telling, r"the reply to Call\(tag='look', text=''\) in task\(0\), which asks for nothing, holds the answer"),
         (Numbering, r"Numbering\.respond returned 1: return a text or None"),
         (Endless, r"an episode of task\(0\) goes on after 9 calls: max_calls must end it"),
+        (Unlimited, "max_calls is 1000000000: no episode may go on for more than 1,000 calls"),
         (BadTag, "the turn tag 'Open It' is no name of small letters"),
     ],
 )
