@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vpo_envs.core import AnyEnv, Status, UnknownFront
+from vpo_envs.text import bare_answer, calls_of
 
 OTHER_TASKS = 8
 """Number of other tasks whose good answers are tried as a poor answer."""
@@ -45,7 +46,12 @@ def poor_example(env: AnyEnv, index: int) -> Example:
     task = env.task(index)
     weights = env.fixed_weights(task)
     borrowed = [good_example(env, env.task(other)) for other in range(index + 1, index + 1 + OTHER_TASKS)]
-    poor = [score(env, task, example.answer) for example in borrowed if example is not None]
+    # What they call is replied to as in this task.
+    poor = [
+        score(env, task, env.played(task, calls_of(example.answer), bare_answer(example.answer)))
+        for example in borrowed
+        if example is not None
+    ]
     worst = min(poor, key=lambda example: float(weights @ example.vector), default=None)
     good = good_example(env, task)
     if worst is None or good is None or weights @ worst.vector >= weights @ good.vector:

@@ -57,7 +57,8 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
     """What to do if the generator's knobs allow no task."""
 
     example_row: ClassVar[Mapping[str, Any]] = {}
-    """A row of the data sets that :meth:`read_row` reads; empty if there are none."""
+    """A row of the data sets that :meth:`read_row` of the class with the preset ``"paper"`` reads; empty if there are
+    none."""
 
     def __new__(cls, *args: Any, preset: str | None = None, source: Any = BUILTIN, **options: Any) -> Self:
         """Make an environment of the class that has the preset: ``CodeEnv(preset="compact")`` is a CodeCompactEnv."""
@@ -133,7 +134,7 @@ class TaskEnv(VectorTextEnv[TaskT, AnswerT, OutcomeT]):
             raise ValueError(f"source must be {BUILTIN!r}, a path, hf:org/name or rows, got {source!r}")
         if source == BUILTIN:
             return
-        if type(self).read_row is TaskEnv.read_row:
+        if type(self).read_row is TaskEnv.read_row and not self.example_row:
             raise ValueError(f"{name} reads no data set: source must be {BUILTIN!r}, got {source!r}")
         if preset != "paper":
             raise ValueError(

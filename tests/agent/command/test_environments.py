@@ -21,7 +21,7 @@ from vpo_agent.command.play import read_block
 from vpo_agent.command.show import show_objectives
 from vpo_envs.common.wording import cut
 from vpo_envs.registration import make_text_env, text_env_ids
-from vpo_envs.text import answer_tags
+from vpo_envs.text import Call, answer_tags
 
 VECTOR = re.compile(r"^(ok|unparsable \(.+\)): (.+)$", flags=re.MULTILINE)
 PROCESSES = 60
@@ -80,7 +80,9 @@ def test_a_row_of_a_data_set_is_shown_that_the_environment_reads(
     env = make_text_env("vpo/GSM8K-v0", source=f"whole:{tmp_path / 'rows.jsonl'}")
     assert env.task(0).model_dump()["final"] == "36"
     assert main(["envs", "vpo/Maze-v0", "--row"]) == 2
-    assert "--row needs the id of an environment that reads a data set: one of vpo/Code-v0, " in capsys.readouterr().err
+    assert (
+        "--row needs the id of an environment that reads a data set: one of vpo/Archive-v0, " in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("task", ["Maze", "MuSiQue", "EUREQA", "Tools", "Personas"])
@@ -90,6 +92,16 @@ def test_the_good_answer_earns_more_than_the_poor_one(task: str, capsys: pytest.
     assert good_status == "ok"
     values = [[float(entry.split()[-1]) for entry in vector.split(", ")] for vector in (good, poor)]
     assert sum(values[0]) > sum(values[1])
+
+
+def test_the_calls_of_a_poor_answer_get_the_replies_of_the_task_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["envs", "vpo/Archive-v0"]) == 0
+    env = gym.make("vpo/Archive-v0").unwrapped
+    _, _, poor = capsys.readouterr().out.rpartition("a poor answer")
+    calls = re.findall(r"<open>(.*)</open>", poor)
+    assert calls
+    replies = [env.reply(env.task(0), [Call("open", title)]) for title in calls]
+    assert re.findall(r"<reply>(.*)</reply>", poor) == replies
 
 
 def test_a_long_prompt_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:

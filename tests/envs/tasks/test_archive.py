@@ -114,6 +114,12 @@ def test_rows_of_musique_are_read() -> None:
     assert type(env).__name__ == "ArchivePaperEnv"
 
 
+@pytest.mark.parametrize("preset", ["conflict", "compact"])
+def test_rows_are_refused_with_a_preset_whose_tasks_are_generated(preset: str) -> None:
+    with pytest.raises(ValueError, match=f"preset='{preset}' of Archive.* needs source='builtin', since its tasks"):
+        make(preset, source=[ArchiveEnv.example_row])
+
+
 def test_the_kind_cannot_be_told_from_the_prompt() -> None:
     env = make("conflict")
     source = random.Random(0)

@@ -24,6 +24,7 @@ from vpo_envs.tasks.archive.task import (
     solutions,
 )
 from vpo_envs.tasks.base import TaskEnv
+from vpo_envs.tasks.musique.env import MuSiQueEnv
 
 
 class ArchiveEnv(TaskEnv[ArchiveTask, str, ArchiveOutcome]):
@@ -72,6 +73,7 @@ class ArchiveEnv(TaskEnv[ArchiveTask, str, ArchiveOutcome]):
     )
     config: ArchiveConfig
     objectives = monotone_objectives = OBJECTIVES
+    example_row = MuSiQueEnv.example_row
     prompt = staticmethod(archive_prompt)
     respond = staticmethod(reply)
     evaluate_after = staticmethod(judge)
