@@ -12,6 +12,7 @@ left alone:
     <!-- table: conflict utility@3 over grpo tasks=musique,tools arms=base-3,vpo -->   ratios, of some
     <!-- table: conflict musique utility -->         methods x k on one task
     <!-- table: edge programs-4 search -->           searches on its hard tasks
+    <!-- table: refine -->                           searches with and without feedback
     <!-- value: conflict musique vpo utility@3 -->   one number; also with minus and over
     <!-- end -->                                     after each of them
 
@@ -30,6 +31,7 @@ from pathlib import Path
 from typing import cast, get_args
 
 import numpy as np
+import refine
 from edge_search import DATA, about, search_table
 from figures import FIGURES, IMAGES, drawing
 from tables import (
@@ -152,6 +154,9 @@ def appendix(studies: Studies) -> str:
             if searches.is_file():
                 heading = f"### {name}, {task.label}: search on its hard tasks\n\n{about(searches)}."
                 parts.append(f"{heading}\n\n{markdown_table(*search_table(searches))}")
+    if (searches := studies.results / refine.DATA).is_file():
+        heading = f"## refine\n\nThe protocol is in [studies/refine.py](../studies/refine.py). {refine.about(searches)}"
+        parts.append(f"{heading}\n\n{markdown_table(*refine.search_table(searches))}")
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
@@ -174,14 +179,13 @@ def table(words: Sequence[str], studies: Studies) -> str:
     """Return the table that a mark asks for."""
     options = dict(word.split("=", 1) for word in words if "=" in word)
     name, *rest = [word for word in words if "=" not in word]
+    if name == "refine":
+        return markdown_table(*refine.search_table(data_file(studies.results / refine.DATA)))
     scores = studies.scores(name)
     tasks, arms = (options.get(option, "").split(",") if option in options else [] for option in ("tasks", "arms"))
     arms = [BASES.get(arm, arm) for arm in arms]
     if rest[1:] == ["search"]:
-        searches = studies.results / name / rest[0] / DATA
-        if not searches.is_file():
-            raise ValueError(f"there is no data file {str(searches)!r}")
-        return markdown_table(*search_table(searches))
+        return markdown_table(*search_table(data_file(studies.results / name / rest[0] / DATA)))
     if rest[0] in scores.tasks:
         return markdown_table(*means_table(scores, rest[0], measure_in(rest[1]), arms))
     measure, k = measure_at(rest[0])
@@ -189,6 +193,13 @@ def table(words: Sequence[str], studies: Studies) -> str:
         return markdown_table(*levels_table(scores, measure, k, tasks, arms))
     relation, other = relation_in(rest[1:])
     return markdown_table(*differences_table(scores, measure, k, relation, other, tasks, arms))
+
+
+def data_file(path: Path) -> Path:
+    """Return the path of a data file that a mark needs, if it is there."""
+    if not path.is_file():
+        raise ValueError(f"there is no data file {str(path)!r}")
+    return path
 
 
 def value(words: Sequence[str], studies: Studies) -> str:

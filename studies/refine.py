@@ -1,8 +1,8 @@
 """Does it help to tell an attempt's results on the shown examples before the next attempt, at equal tokens?
 
-    python studies/refine.py --out runs/refine
-    python studies/refine.py --out runs/refine-reduced --seeds 0 1 --arms pool --model tiny-programs --warm-steps 150 \\
-        --training-tokens 60000 --tasks 60    # reduced: two seeds and one arm, bases that go on from tiny-programs
+    python studies/refine.py                        # prints the table from the data file
+    python studies/refine.py --run --reduced        # trains and searches in the reduced form, and writes the data file
+    python studies/refine.py --run                  # the same for the whole protocol
 
 The protocol, written before anything ran:
 
@@ -21,43 +21,46 @@ The protocol, written before anything ran:
   two searches, over all arms but the bases, paired by task and seed, with the interval over functions and seeds.
   Everything else is described.
 
-Bases and policies that are there are kept in ``--out``; searches are repeated.
+The reduced form has two seeds, the arm ``pool``, bases that train for 150 steps from tiny-programs instead of 800 from
+random weights, trainings of 60,000 tokens, and 60 test tasks. Its size was chosen by its time on a CPU, before anything
+of it was scored. Bases, policies and searches that are there are kept in ``--out``.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import rejection  # noqa: F401  # registers the method
-from numpy.typing import NDArray
+from tables import RESULTS, compare_pairs, compared_cell, short
 
 from envs_data.parsing import read_object
-from vpo_agent.config import Recipe, make_config
 from vpo_agent.measure.intervals import interval
-from vpo_agent.policy.language_model import LMPolicy
-from vpo_agent.rollouts.collect import make_text_env
-from vpo_agent.runs.targets import load_policy
-from vpo_agent.runs.warm_start import WarmStartTraining
-from vpo_agent.search import Settings, best_of_n, evolve
-from vpo_agent.search.continuation import Continuer
-from vpo_agent.trainer import Trainer
+from vpo_agent.pages.page import Table, markdown_table
+from vpo_envs.common.wording import counted
+
+if TYPE_CHECKING:
+    from vpo_agent.policy.language_model import LMPolicy
 
 ENV = "vpo/Programs-v0"
 STEPS = [4, 4]
 ROOT = Path(__file__).parents[1]
+DATA = "refine.json"
+BASE = "base"
 ARMS: dict[str, dict[str, Any]] = {
     "pool": {"method": "vpo_pool", "method_options": {"k": 4, "baseline": "subset"}},
     "pool-alpha1000": {"method": "vpo_pool", "method_options": {"k": 4, "baseline": "subset"}, "alpha": 1000.0},
     "max_at_k": {"method": "max_at_k", "method_options": {"k": 4}},
     "rejection": {"method": "rejection"},
 }
-SEARCHES = {"best-of-n": False, "evolve": False, "evolve --feedback": True}
+FEEDBACK = "evolve --feedback"
+SEARCHES = {"best-of-n": False, "evolve": False, FEEDBACK: True}
 """By method, whether the policy is told results."""
 ANSWERS, TOKENS = 200, 4000
 LONGEST = 24
@@ -73,37 +76,129 @@ SETTINGS = {
     "eval_every": 0,
     "device": "cpu",
 }
+WHOLE: dict[str, Any] = {
+    "seeds": [*range(6)],
+    "arms": [*ARMS],
+    "model": "small",
+    "warm_steps": 800,
+    "training_tokens": 500_000,
+    "tasks": 200,
+}
+REDUCED: dict[str, Any] = {
+    "seeds": [0, 1],
+    "arms": ["pool"],
+    "model": "tiny-programs",
+    "warm_steps": 150,
+    "training_tokens": 60_000,
+    "tasks": 60,
+}
 
 
-def main() -> None:
-    """Train what is not yet trained, search, and print the table."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train what is not yet trained and search if that is asked for, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("runs/refine"))
-    parser.add_argument("--seeds", type=int, nargs="+", default=range(6))
-    parser.add_argument("--arms", nargs="+", default=ARMS, choices=ARMS)
-    parser.add_argument("--model", default="small", help="model that the bases begin with")
-    parser.add_argument("--warm-steps", type=int, default=800)
-    parser.add_argument("--training-tokens", type=int, default=500_000)
-    parser.add_argument("--tasks", type=int, default=200)
-    options = parser.parse_args()
-    solved: dict[tuple[str, str], list[NDArray[np.float64]]] = {}
-    for seed in options.seeds:
-        for arm in ("base", *options.arms):
-            policies = {}
-            for told in (False, True):
-                folder = options.out / f"base-{'told' if told else 'untold'}-{seed}"
-                if not (folder / "config.json").is_file():
-                    warm_start(folder, seed, told, options.model, options.warm_steps)
-                if arm != "base":
-                    base, folder = folder, options.out / f"{arm}-{'told' if told else 'untold'}-{seed}"
-                    if not (folder / "config.json").is_file():
-                        train(base, folder, arm, seed, told, options.training_tokens)
-                policies[told] = load_policy(str(folder), device="cpu")
+    parser.add_argument("--from", dest="results", type=Path, default=RESULTS, help="folder of the data file")
+    parser.add_argument("--run", action="store_true", help="train and search, and write the data file")
+    parser.add_argument("--reduced", action="store_true", help="with --run: in the reduced form")
+    parser.add_argument("--out", type=Path, default=Path("runs/refine"), help="with --run: folder of the policies")
+    options = parser.parse_args(arguments)
+    if options.run:
+        options.results.mkdir(parents=True, exist_ok=True)
+        run(REDUCED if options.reduced else WHOLE, options.out, options.results / DATA)
+    if not (path := options.results / DATA).is_file():
+        parser.error(f"there is no data file {str(path)!r}: --run makes it")
+    print(f"{about(path)}\n\n{markdown_table(*search_table(path))}")
+
+
+# --- from the data file
+
+
+def about(path: Path) -> str:
+    """Say what was trained and searched."""
+    form = read_object(path)["form"]
+    seeds = counted(len(form["seeds"]), "seed")
+    return (
+        f"{seeds}; bases after {form['warm_steps']} steps from {form['model']}; "
+        f"trainings of {form['training_tokens']:,} tokens; {form['tasks']} test tasks; {TOKENS:,} tokens for a search."
+    )
+
+
+def search_table(path: Path) -> Table:
+    """The share of tasks solved by policy and search, and by feedback above the better of the other two searches.
+
+    The difference over all trained arms, in a last row if there are several, is the primary contrast. Verdicts are
+    adjusted over the column.
+    """
+    data = read_object(path)
+    solved = {
+        arm: {search: np.array([[is_solved(at) for at in of_seed] for of_seed in ends]) for search, ends in of.items()}
+        for arm, of in data["solved_at"].items()
+    }
+    trained = [of for arm, of in solved.items() if arm != BASE]
+    if len(trained) > 1:
+        solved["all trained"] = {search: np.mean([of[search] for of in trained], axis=0) for search in SEARCHES}
+    rows, pairs = [], []
+    for arm, of in solved.items():
+        bands = [interval(of[search], data["functions"]) for search in SEARCHES]
+        cells = [f"{short(band.mean)} ± {short((band.high - band.low) / 2)}" for band in bands]
+        rows.append([f"`{arm}`" if arm in ARMS else arm, *cells])
+        others = [of[search] for search in SEARCHES if search != FEEDBACK]
+        pairs.append((of[FEEDBACK], max(others, key=lambda shares: float(shares.mean()))))
+    for row, comparison in zip(rows, compare_pairs(pairs, [data["functions"]] * len(pairs)), strict=True):
+        row.append(compared_cell(comparison))
+    return ["policy", *SEARCHES, "feedback minus the better of the others"], rows, "lrrrr"
+
+
+def is_solved(at: int | None) -> float:
+    """Return 1.0 if a right answer ended within the budget of tokens."""
+    return float(at is not None and at <= TOKENS)
+
+
+# --- training and searching
+
+
+def run(form: dict[str, Any], out: Path, path: Path) -> None:
+    """Train what is not yet trained, search what is not yet searched, and write the data file."""
+    import rejection  # noqa: F401  # registers the method
+
+    from vpo_agent.rollouts.collect import make_text_env
+    from vpo_agent.runs.checkpoints import library_versions
+    from vpo_agent.runs.run_data import commit_of_code
+
+    arms = [BASE, *form["arms"]]
+    solved_at: dict[str, dict[str, list[list[int | None]]]] = {arm: {search: [] for search in SEARCHES} for arm in arms}
+    for seed in form["seeds"]:
+        for arm in arms:
+            folders = {told: trained(form, out, arm, seed, told) for told in (False, True)}
             for search, told in SEARCHES.items():
-                found = searched(policies[told], search, seed, options.tasks)
-                solved.setdefault((arm, search), []).append(found)
-                print(f"seed {seed}, {arm}, {search}: {found.mean():.3f} solved", flush=True)
-    print_table(solved, options.tasks)
+                ends = searched(folders[told], search, seed, form["tasks"])
+                solved_at[arm][search].append(ends)
+                print(f"seed {seed}, {arm}, {search}: {np.mean([*map(is_solved, ends)]):.3f} solved", flush=True)
+    env = make_text_env(ENV, **difficulty(told=False), split="test")
+    data = {
+        "form": form,
+        "functions": [hash_of(env.task(index).canonical) for index in range(form["tasks"])],
+        "commit": commit_of_code(),
+        "versions": library_versions(),
+    }
+    searches = ",\n  ".join(f"{json.dumps(arm)}: {json.dumps(of)}" for arm, of in solved_at.items())
+    path.write_text(f'{json.dumps(data)[:-1]},\n "solved_at": {{\n  {searches}\n }}}}\n', encoding="utf-8")
+
+
+def hash_of(canonical: str) -> str:
+    """Return a hash of a task in canonical form."""
+    return blake2b(canonical.encode(), digest_size=8).hexdigest()
+
+
+def trained(form: dict[str, Any], out: Path, arm: str, seed: int, told: bool) -> Path:
+    """Return the folder of a base, or of a policy that is trained from it."""
+    kind = f"{'told' if told else 'untold'}-{seed}"
+    base, folder = out / f"{BASE}-{kind}", out / f"{arm}-{kind}"
+    if not (base / "config.json").is_file():
+        warm_start(base, seed, told, form["model"], form["warm_steps"])
+    if not (folder / "config.json").is_file():
+        train(base, folder, arm, seed, told, form["training_tokens"])
+    return folder
 
 
 def difficulty(told: bool) -> dict[str, Any]:
@@ -113,6 +208,9 @@ def difficulty(told: bool) -> dict[str, Any]:
 
 def warm_start(out: Path, seed: int, told: bool, model: str, steps: int) -> None:
     """Make a base, by the recipe of tiny-programs."""
+    from vpo_agent.config import Recipe
+    from vpo_agent.runs.warm_start import WarmStartTraining
+
     recipe = read_object(ROOT / "envs_data/tiny_programs/recipe.json")
     recipe |= {"seed": seed, "model": model, "steps": steps, "eval_prompts": 8, "eval_answers": 8}
     recipe["env_kwargs"] = {**recipe["env_kwargs"], "refine": told}
@@ -121,6 +219,9 @@ def warm_start(out: Path, seed: int, told: bool, model: str, steps: int) -> None
 
 def train(base: Path, out: Path, arm: str, seed: int, told: bool, budget: int) -> None:
     """Train a base until prompts, responses and replies have taken so many tokens, and save the policy."""
+    from vpo_agent.config import make_config
+    from vpo_agent.trainer import Trainer
+
     given = {"env": ENV, "env_kwargs": difficulty(told), "model": str(base), "seed": seed, "data_seed": seed}
     spent = steps = 0
     with TemporaryDirectory() as folder:
@@ -135,8 +236,16 @@ def train(base: Path, out: Path, arm: str, seed: int, told: bool, budget: int) -
     print(f"{out.name}: {steps} steps, {spent} tokens", flush=True)
 
 
-def searched(policy: LMPolicy, search: str, seed: int, count: int) -> NDArray[np.float64]:
-    """Return which of the first test tasks a search solves within the budget of tokens, (N,)."""
+def searched(folder: Path, search: str, seed: int, count: int) -> list[int | None]:
+    """Return after how many tokens a search solves each of the first test tasks; ``None``: it does not."""
+    from vpo_agent.rollouts.collect import make_text_env
+    from vpo_agent.runs.targets import load_policy
+    from vpo_agent.search import Settings, best_of_n, evolve
+
+    kept = folder / f"{search.replace(' --', '-')}.json"
+    if kept.is_file() and len(ends := json.loads(kept.read_text(encoding="utf-8"))) == count:
+        return list(ends)
+    policy: LMPolicy = load_policy(str(folder), device="cpu")
     env = make_text_env(ENV, **difficulty(told=False), split="test", num_answers=3)
     settings = {"iterations": ANSWERS, "seed": seed, "max_new_tokens": LONGEST}
     with recorded_rows() as rows:
@@ -145,7 +254,7 @@ def searched(policy: LMPolicy, search: str, seed: int, count: int) -> NDArray[np
         else:
             result = evolve(env, policy, range(count), Settings(**settings, feedback=SEARCHES[search]))
     lengths = policy.encode_prompts([env.prompt(env.task(index), 3) for index in range(count)])[1].sum(1).tolist()
-    solved = []
+    ends = []
     for number, found in enumerate(result.searches):
         # A whole response gives up to three answers, a child one; the answers of a response end one after the other.
         mine = [(begun, closing) for prompt, begun, closing in rows if prompt == number]
@@ -154,13 +263,16 @@ def searched(policy: LMPolicy, search: str, seed: int, count: int) -> NDArray[np
         before = before[: len(found.tokens)]
         at = found.solved_at()
         spent = before + np.cumsum(found.tokens)[: len(before)]
-        solved.append(at is not None and bool(spent[at - 1] <= TOKENS))
-    return np.array(solved, dtype=np.float64)
+        ends.append(None if at is None else int(spent[at - 1]))
+    kept.write_text(json.dumps(ends), encoding="utf-8")
+    return ends
 
 
 @contextmanager
 def recorded_rows() -> Iterator[list[tuple[int, list[int], str]]]:
     """Record each request of a search: its prompt, what its answer begins with, and the tag that ends it."""
+    from vpo_agent.search.continuation import Continuer
+
     finish, rows = Continuer.finish, list[tuple[int, list[int], str]]()
 
     def recorded(self: Any, prompts: Any, beginnings: Any, closings: Any, *more: Any) -> Any:
@@ -172,22 +284,6 @@ def recorded_rows() -> Iterator[list[tuple[int, list[int], str]]]:
         yield rows
     finally:
         Continuer.finish = finish
-
-
-def print_table(solved: dict[tuple[str, str], list[NDArray[np.float64]]], count: int) -> None:
-    """Print the share solved by arm and search, and evolution with feedback against the better of the others."""
-    env = make_text_env(ENV, **difficulty(told=False), split="test")
-    functions = [env.task(index).canonical for index in range(count)]
-    print(f"\n| arm | {' | '.join(SEARCHES)} |\n|---|{'---|' * len(SEARCHES)}")
-    for arm in dict.fromkeys(arm for arm, _ in solved):
-        cells = [f"{np.mean(solved[arm, search]):.3f}" for search in SEARCHES]
-        print(f"| {arm} | {' | '.join(cells)} |")
-    arms = [arm for arm in dict.fromkeys(arm for arm, _ in solved) if arm != "base"]
-    totals = {search: np.mean([np.stack(solved[arm, search]) for arm in arms], axis=0) for search in SEARCHES}
-    told = totals.pop("evolve --feedback")
-    better = max(totals, key=lambda search: float(totals[search].mean()))
-    band = interval(told, functions, baseline=totals[better])
-    print(f"\nevolve --feedback minus {better}: {band.mean:+.3f} [{band.low:+.3f}, {band.high:+.3f}]")
 
 
 if __name__ == "__main__":

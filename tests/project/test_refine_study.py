@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from paths import ROOT
-from processes import run_python
+from studies_by_path import STUDIES, load_study
 
 
 @pytest.mark.slow
-def test_the_study_of_feedback_runs(tmp_path: Path) -> None:
-    script, options = str(ROOT / "studies" / "refine.py"), ["--out", str(tmp_path), "--seeds", "0"]
-    small = ["--model", "tiny-programs", "--warm-steps", "1", "--training-tokens", "1", "--tasks", "3"]
-    done = run_python([script, *options, "--arms", "rejection", *small], timeout=3600)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "rejection-told-0: 1 steps, " in done.stdout
-    assert "| arm | best-of-n | evolve | evolve --feedback |" in done.stdout
-    assert "evolve --feedback minus " in done.stdout.splitlines()[-1]
-    assert {folder.name for folder in tmp_path.iterdir()} == {
-        f"{arm}-{told}-0" for arm in ("base", "rejection") for told in ("told", "untold")
+def test_the_study_of_feedback_trains_searches_and_keeps_what_it_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(STUDIES)  # where Python looks first when it runs the program
+    refine = load_study("refine")
+    form = {"seeds": [0], "arms": ["rejection"], "model": "tiny-programs"}
+    form |= {"warm_steps": 1, "training_tokens": 1, "tasks": 3}
+    refine.run(form, tmp_path / "policies", tmp_path / refine.DATA)
+    data = json.loads((tmp_path / refine.DATA).read_text(encoding="utf-8"))
+    assert data["form"] == form
+    assert len(data["functions"]) == 3
+    assert {arm: [*searches] for arm, searches in data["solved_at"].items()} == {
+        arm: [*refine.SEARCHES] for arm in ("base", "rejection")
     }
+    assert {len(tokens) for searches in data["solved_at"].values() for [tokens] in searches.values()} == {3}
+    policies = {f"{arm}-{told}-0" for arm in ("base", "rejection") for told in ("told", "untold")}
+    assert {folder.name for folder in (tmp_path / "policies").iterdir()} == policies
+
+    kept = tmp_path / "policies" / "base-untold-0" / "best-of-n.json"
+    kept.write_text("[1, null, 5000]", encoding="utf-8")
+    refine.run(form, tmp_path / "policies", tmp_path / refine.DATA)
+    again = json.loads((tmp_path / refine.DATA).read_text(encoding="utf-8"))
+    assert again["solved_at"].pop("base")["best-of-n"] == [[1, None, 5000]]
+    assert again["solved_at"]["rejection"] == data["solved_at"]["rejection"]

@@ -22,7 +22,7 @@ from vpo_agent.measure.intervals import interval, p_value
 from vpo_agent.measure.pool import Pool
 from vpo_agent.runs.study_file import read_study
 
-tables, figures, pages = load_study("tables"), load_study("figures"), load_study("pages")
+tables, figures, pages, refine = (load_study(name) for name in ("tables", "figures", "pages", "refine"))
 SETTINGS = {"env": "vpo/Maze-v0", "env_kwargs": {"preset": "compact"}}
 SHARES = {"base-1": 0.5, "base-3": 0.5, "vpo": 0.6, "grpo": 0.2, "max_at_k": 0.45}
 WIDTHS = {"base-3": 3, "vpo": 3}
@@ -34,7 +34,22 @@ PAGE = """# A page
 
 VPO's three answers score <!-- value: toy hard vpo utility@3 -->0<!-- end -->,
 <!-- value: toy hard vpo utility@3 over grpo -->0<!-- end --> times GRPO's.
+
+<!-- table: refine -->
+<!-- end -->
 """
+
+
+REFINED = {
+    "base": {
+        "best-of-n": [[5, None], [4000, 7]],
+        "evolve": [[1, 2], [None, None]],
+        "evolve --feedback": [[1, 2], [3, 4]],
+    },
+    "pool": {"best-of-n": [[9, 9], [9, 9]], "evolve": [[None, 9], [9, 9]], "evolve --feedback": [[1, 4001], [1, None]]},
+    "max_at_k": {"best-of-n": [[1, None], [1, 1]], "evolve": [[1, 1], [1, 1]], "evolve --feedback": [[1, 1], [1, 1]]},
+}
+"""Tokens after which each search solved each of two tasks, by seed."""
 
 
 def toy_pool(task: int, arm: str, seed: int, share: float) -> Pool:
@@ -84,6 +99,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 source = {"seed": seed, **SETTINGS, "step": int("base" not in arm), "training": training}
                 pool = toy_pool(number, arm, seed, share + 0.1 * number)
                 replace(pool, source=source).save(folder / f"{arm}-seed{seed}.npz")
+    refined = {"form": refine.REDUCED, "functions": ["a", "b"], "solved_at": REFINED}
+    (root / "studies" / "results" / refine.DATA).write_text(json.dumps(refined), encoding="utf-8")
     return root
 
 
@@ -239,6 +256,19 @@ def test_searches_are_read_from_their_data_file(tmp_path: Path) -> None:
     assert table["`base-3`, best-of-n"]["tokens of 200 answers"] == "1000"
 
 
+def test_searches_with_feedback_are_set_against_the_better_of_the_others(root: Path) -> None:
+    path = root / "studies" / "results" / refine.DATA
+    assert refine.about(path).startswith("2 seeds; bases after 150 steps from tiny-programs; trainings of 60,000")
+    table = rows_of(refine.search_table(path))
+    assert [*table] == ["base", "`pool`", "`max_at_k`", "all trained"]
+    shares = {policy: [numbers(row[search])[0] for search in refine.SEARCHES] for policy, row in table.items()}
+    assert shares["base"] == [0.75, 0.5, 1.0]
+    assert shares["`pool`"] == [1.0, 0.75, 0.5]  # a right answer that ends after 4,000 tokens does not count
+    assert shares["all trained"] == [0.875, 0.875, 0.75]
+    column = "feedback minus the better of the others"
+    assert [numbers(row[column])[0] for row in table.values()] == [0.25, -0.5, 0.0, -0.125]
+
+
 def test_a_number_that_disagrees_with_the_data_is_found_and_mended(
     root: Path, scores: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -252,6 +282,7 @@ def test_a_number_that_disagrees_with_the_data_is_found_and_mended(
     score = np.mean([utility(root, "hard", "vpo", seed) for seed in SEEDS])
     assert float(re.search(r"utility@3 -->(\.\d+)<!-- end", written)[1]) == pytest.approx(score, abs=0.005)
     assert "| `vpo` | " in written
+    assert "| all trained | .875 " in written
     assert "1 of 18 runs of toy have no data file: hard, max_at_k (seed 2)." in appendix.read_text(encoding="utf-8")
     for path in (page, appendix, figure):
         before = path.read_text(encoding="utf-8")
@@ -282,7 +313,9 @@ def test_a_mark_that_cannot_be_filled_is_named(mark: str, reason: str, root: Pat
         pages.filled(f"<!-- {mark} --><!-- end -->", studies, Path("docs/a.md"))
 
 
-@pytest.mark.parametrize("words", ["pages.py --write --root .", "tables.py studies/toy.toml", "edge_search.py"])
+@pytest.mark.parametrize(
+    "words", ["pages.py --write --root .", "tables.py studies/toy.toml", "edge_search.py", "refine.py"]
+)
 def test_results_are_printed_without_torch(words: str, root: Path) -> None:
     name, *arguments = words.split()
     arguments += ["--from", "studies/results"]
