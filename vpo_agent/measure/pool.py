@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -191,12 +192,13 @@ class Pool:
         return kinds[:, :-1], kinds[:, -1].astype(np.int8), _smallest(number_of_row.reshape(self.status.shape))
 
     @classmethod
-    def load(cls, path: Path) -> Pool:
+    def load(cls, path: str | os.PathLike[str]) -> Pool:
         """Read what :meth:`save` wrote.
 
         Raises:
             ValueError: The file cannot be read, is no pool, or is larger than one from anybody may be.
         """
+        path = Path(path)
         named = f"cannot read the pool of answers {str(path)!r}"
         not_a_pool = f"{named}: it is damaged, or was not written by vpo eval or a run"
         try:

@@ -31,7 +31,7 @@ def test_a_pool_survives_its_file(tmp_path: Path, fronts: bool) -> None:
     path = tmp_path / "pool.npz"
     pool.save(path)
     assert [file.name for file in tmp_path.iterdir()] == ["pool.npz"]
-    again = Pool.load(path)
+    again = Pool.load(str(path) if fronts else path)
     for name in ("rewards", "status", "active", "scalar_weights", "indices"):
         np.testing.assert_array_equal(getattr(again, name), getattr(pool, name))
         assert getattr(again, name).dtype == getattr(pool, name).dtype
