@@ -169,19 +169,21 @@ def format_answers(answers: Sequence[str | None], num_answers: int | None = None
     return "\n".join(blocks)
 
 
-def several_answers(num_answers: int, answers: str = "answers", goals: str = "goals", *, conflict: bool = True) -> str:
+def several_answers(
+    num_answers: int, answers: str = "answers", objectives: str = "objectives", *, conflict: bool = True
+) -> str:
     """Return the sentences of a prompt that ask for a set of answers and say how it is judged.
 
     Args:
         num_answers: Answers in the set.
         answers: What they are, in the plural.
-        goals: What the objectives are, in the plural.
-        conflict: Whether the goals conflict; if not, no trade-off is asked for.
+        objectives: What the objectives are, in the plural.
+        conflict: Whether the objectives conflict; if not, no trade-off is asked for.
     """
-    which = f" that make different trade-offs between these {goals}" if conflict else ""
+    which = f" that make different trade-offs between these {objectives}" if conflict else ""
     return (
-        f"Give {num_answers} different {answers}{which}. They are judged together: under each weighting of the {goals} "
-        "only the best of them counts."
+        f"Give {num_answers} different {answers}{which}. They are judged together: under each weighting of the "
+        f"{objectives} only the best of them counts."
     )
 
 

@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 
 from envs_data.readers import load_rows
 from vpo_envs.checking.subject import Case, Floats, Subject
-from vpo_envs.functions.rewards import Function, RewardFunctions, Row, goals_sentence, good_responses, read_prompt_row
+from vpo_envs.functions.rewards import (
+    Function,
+    RewardFunctions,
+    Row,
+    good_responses,
+    objectives_sentence,
+    read_prompt_row,
+)
 from vpo_envs.text import as_text
 
 MEASURED_ON = 64
@@ -25,7 +32,7 @@ class FunctionRewards(Subject):
         self.bounds, self._rows = bounds, rows
         self._functions = RewardFunctions(functions, rows)
         self.names = self._functions.names
-        self.said_in_prompts = goals_sentence(self._functions.described)
+        self.said_in_prompts = objectives_sentence(self._functions.described)
         """What a prompt for several answers says of the objectives."""
         self.waiting = self._functions.waiting
         """Functions that read what only a trainer has."""

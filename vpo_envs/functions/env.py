@@ -25,9 +25,9 @@ from vpo_envs.functions.rewards import (
     Trainer,
     by_name,
     find_functions,
-    goals_sentence,
     good_responses,
     load_functions,
+    objectives_sentence,
     read_prompt_row,
     read_range,
 )
@@ -181,7 +181,7 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
         if num_answers == 1:
             request = f"Answer between these tags:\n{tags}"
         else:
-            said = f" {goals_sentence(self.functions.described)}" if self._name_objectives else ""
+            said = f" {objectives_sentence(self.functions.described)}" if self._name_objectives else ""
             request = f"{several_answers(num_answers)}{said} Use these tags:\n{tags}"
         if isinstance(task.asked, str):
             return f"{task.asked}\n\n{request}"

@@ -202,9 +202,9 @@ def _reward(result: Any, key: str | None) -> tuple[float, str]:
     return reward, _fault(value, key if lacks_key else None)
 
 
-def goals_sentence(described: Mapping[str, str]) -> str:
+def objectives_sentence(described: Mapping[str, str]) -> str:
     """Return what a prompt for several answers says of objectives, from their descriptions by name."""
-    return f"The goals are {'; '.join(f'{name}: {text}' if text else name for name, text in described.items())}."
+    return f"The objectives are {'; '.join(f'{name}: {text}' if text else name for name, text in described.items())}."
 
 
 def load_functions(target: str) -> dict[str, Function]:

@@ -428,7 +428,7 @@ def test_a_reward_that_counts_for_few_rows_is_taken() -> None:
 def test_goals_can_be_left_out_of_prompts_and_functions_without_a_name_get_one() -> None:
     env = from_functions(SUMS, lambda response, answer: float(response == answer), num_answers=2)
     assert env.objective_names == ("reward",)
-    assert "The goals are reward. Use these tags" in env.prompt(env.task(0), 2)
+    assert "The objectives are reward. Use these tags" in env.prompt(env.task(0), 2)
     quiet = from_functions(SUMS, [correct], num_answers=2, name_objectives=False)
-    assert "The goals are" not in quiet.prompt(quiet.task(0), 2)
+    assert "The objectives are" not in quiet.prompt(quiet.task(0), 2)
     assert "right" not in quiet.prompt(quiet.task(0), 2)

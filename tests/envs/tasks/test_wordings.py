@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import Any
 
 import gymnasium as gym
 import pytest
 
 from vpo_envs.registration import env_type, text_env_ids
+from vpo_envs.tasks.code.task import WORDINGS
 from vpo_envs.tasks.generation import worded
 
 NATURAL = [
@@ -51,6 +53,32 @@ def test_trade_offs_are_asked_for_where_there_are_some(env_id: str, preset: str)
     elif env_id not in ("vpo/Code-v0", "vpo/Tools-v0"):  # which speak of readings, and of sub-requests
         assert all("trade-off" in prompt for prompt in prompts)
     assert not any("than copies" in prompt for prompt in prompts)
+
+
+UNSAID = re.compile(r"\bgoals?\b|\bevenly\b|\bworthless\b|\bcosts points\b", re.IGNORECASE)
+"""What prompts call otherwise: they speak of objectives, and say how a score decreases."""
+
+
+# Parameters of bundled programming problems may be called goal; those of "conflict" have the same wordings.
+WORDED = sorted({*NATURAL, ("vpo/Maze-v0", "paper"), ("vpo/Maze-v0", "conflict")} - {("vpo/Code-v0", "paper")})
+
+
+@pytest.mark.parametrize(("env_id", "preset"), WORDED)
+@pytest.mark.parametrize("num_answers", [1, 3])
+def test_prompts_use_the_words_of_the_glossary(env_id: str, preset: str, num_answers: int) -> None:
+    env: Any = gym.make(env_id, preset=preset).unwrapped
+    prompts = [env.prompt(env.task(index), num_answers) for index in range(12)]
+    assert [found[0] for prompt in prompts if (found := UNSAID.search(prompt))] == []
+
+
+def test_code_with_readings_says_so_for_one_answer_too() -> None:
+    env: Any = gym.make("vpo/Code-v0", preset="conflict").unwrapped
+    for index in range(12):
+        task = env.task(index)
+        wording = worded(task, WORDINGS)
+        assert wording.readings in env.prompt(task, 1)
+        assert wording.follow not in env.prompt(task, 1)
+        assert f"{wording.readings} {wording.follow}" in env.prompt(task, 3)
 
 
 def test_eureqa_says_how_many_worlds_fit() -> None:

@@ -74,13 +74,16 @@ class ArchiveEnv(TaskEnv[ArchiveTask, str, ArchiveOutcome]):
     config: ArchiveConfig
     objectives = monotone_objectives = OBJECTIVES
     example_row = MuSiQueEnv.example_row
-    prompt = staticmethod(archive_prompt)
     respond = staticmethod(reply)
     evaluate_after = staticmethod(judge)
 
     def draw(self, source: random.Random) -> ArchiveTask:
         """Draw an archive."""
         return draw_archive(source, self.config)
+
+    def prompt(self, task: ArchiveTask, num_answers: int) -> str:
+        """Return the titles, the question, the rules and the tags to fill in."""
+        return archive_prompt(task, num_answers, self.max_calls)
 
     def parse(self, text: str) -> str:
         """Return the answer in small letters, without surplus blanks."""

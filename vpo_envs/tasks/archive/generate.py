@@ -66,7 +66,7 @@ def _document(source: random.Random, pupil: str, teacher: str, sentence: str) ->
     return " ".join(source.sample(sentences, 2))
 
 
-def archive_prompt(task: ArchiveTask, num_answers: int) -> str:
+def archive_prompt(task: ArchiveTask, num_answers: int, max_calls: int) -> str:
     """Return the titles, the question, the rules and the tags to fill in."""
     form = "Give one answer in this form:" if num_answers == 1 else f"{several_answers(num_answers)} Use this form:"
     return "\n".join(
@@ -77,14 +77,16 @@ def archive_prompt(task: ArchiveTask, num_answers: int) -> str:
             "",
             f"Question: {task.question}",
             "",
-            f"Write <{OPEN}>title</{OPEN}> to open a document, and wait: its text comes next. You may do so before and "
-            "between answers.",
+            f"Write <{OPEN}>title</{OPEN}> to open a document, and wait: its text comes next. You may do so "
+            f"at most {max_calls} times in all, before and between answers.",
             "The question has two readings. In the near one it means the person's own teacher; in the far one, the "
-            "teacher of that teacher. Three goals score an answer:",
-            f"near: 1 for what the question asks in the near reading, {task.broad:g} for naming only its kind.",
-            f"far: 1 for what the question asks in the far reading, {task.broad:g} for naming only its kind.",
-            f"saved: the share of {FREE} documents that you had not opened by then.",
-            "An answer counts only if you opened every document on the way to it, and it is one word.",
+            "teacher of that teacher. The document about the person says of what kind the answer is in both readings. "
+            "An answer is one word and is scored on three objectives:",
+            f"near: 1 for the right answer in the near reading, {task.broad:g} for its kind.",
+            f"far: 1 for the right answer in the far reading, {task.broad:g} for its kind.",
+            f"saved: 1 if you opened no document before you answered, 1/{FREE} less for each document that you opened, "
+            f"and 0 from {FREE} on. It counts only if near or far scores.",
+            "near and far score only if you first opened every document on the way from the person to the answer.",
             form,
             *[f"{opening}...{closing}" for opening, closing in answer_tags(num_answers)],
         ]

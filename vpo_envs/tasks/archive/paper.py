@@ -113,9 +113,10 @@ class ArchivePaperEnv(TaskEnv[MuSiQueTask, tuple[str, ...], OpenedOutcome]):
                 "",
                 f"Write <{OPEN}>number</{OPEN}> to open a paragraph, and wait: its text comes next. You may open at "
                 f"most {self.max_calls} in all, before and between answers.",
-                "Three goals score an answer: answer, the words that it shares with the correct one; evidence, the "
-                "share of the paragraphs behind the correct answer that you opened before it; saved, the share of all "
-                "paragraphs that you had not opened by then. The last two count as far as the answer is correct.",
+                "An answer is scored on three objectives: answer, how far its words are those of the correct one; "
+                "evidence, the share of the paragraphs behind the correct answer that you opened before you answered; "
+                "and saved, the share of all paragraphs that you had not opened by then. The last two are multiplied "
+                "by the first.",
                 wanted,
                 *[f"{tag}...{closing}" for tag, closing in answer_tags(num_answers)],
             ]

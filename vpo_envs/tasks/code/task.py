@@ -136,6 +136,9 @@ class Wording(NamedTuple):
     several: str
     """With the ``{count}`` of attempts and their ``{tags}``."""
     readings: str
+    """That there are tests of several readings."""
+    follow: str
+    """That several answers follow different ones of them."""
     scored: str
     constant: str
     """That a program does not score which always gives one result."""
@@ -150,8 +153,8 @@ WORDINGS = (
         "Put the whole code, and nothing else, inside {tag}.",
         "Make {count} different attempts, each complete by itself: {tags}. Put code and nothing else inside each tag. "
         "They are judged together: under each weighting of the tests only the best of them counts.",
-        "The statement can be read in several ways, and each of them has tests: let the attempts follow different "
-        "readings.",
+        "The statement can be read in several ways, and each of them has tests.",
+        "Let the attempts follow different readings.",
         "Each test that the code passes scores.",
         "Code earns nothing if all the tests that it passes expect the same result.",
     ),
@@ -163,9 +166,10 @@ WORDINGS = (
         "Between the tags of {tag} stands the code, all of it and nothing but it.",
         "Give {count} different solutions, each of them whole and in tags of its own: {tags}. They are judged "
         "together: under each weighting of the tests only the best of them counts.",
-        "More than one meaning of the statement is tested, so follow a different one in each solution.",
+        "More than one meaning of the statement is tested.",
+        "Follow a different one in each solution.",
         "The score has a part for each test that is passed.",
-        "That all passed tests have one result is no success: such a program scores nothing.",
+        "It is nothing if all tests that are passed expect the same result.",
     ),
     Wording(
         "Answer with a complete program in Python that takes standard input to standard output.",
@@ -175,7 +179,8 @@ WORDINGS = (
         "The answer is code and nothing else, in {tag}.",
         "There are {count} answers, no two the same and each complete, in the tags {tags}, with nothing but code in "
         "them. Under each weighting of the tests only the best answer counts.",
-        "What is asked for has several readings, which are all tested: make each answer for another one.",
+        "What is asked for has several readings, which are all tested.",
+        "Make each answer for another reading.",
         "Each test that is passed scores on its own.",
         "If every test that is passed expects one and the same result, none of them scores.",
     ),
@@ -212,12 +217,14 @@ def code_prompt(task: CodeTask, num_answers: int, *, constant_earns: bool, told:
     if task.starter_code.strip():
         parts.append(f"{wording.start}\n```python\n{task.starter_code.strip()}\n```")
     tags = [f"{opening}…{closing}" for opening, closing in answer_tags(num_answers)]
+    readings = [wording.readings] * bool(task.readings)
     if num_answers == 1:
-        wanted = [wording.one.format(tag=tags[0])]
+        wanted = [wording.one.format(tag=tags[0]), *readings]
     else:
         wanted = [
             wording.several.format(count=num_answers, tags=", ".join(tags)),
-            *[wording.readings] * bool(task.readings),
+            *readings,
+            *[wording.follow] * len(readings),
             *[TOLD] * told,
         ]
     scored = [wording.scored] if constant_earns else [wording.scored, wording.constant]

@@ -181,7 +181,7 @@ class Wording(NamedTuple):
     rules: tuple[str, ...]
     integers: str
     fractions: str
-    goals: str
+    objectives: str
 
 
 WORDINGS = (
@@ -195,10 +195,10 @@ WORDINGS = (
             "more away from every target.",
         ),
         "Every intermediate result must be a whole number.",
-        "Fractions are exact.",
-        "An expression is scored on four goals: for each target, 1 if the value is the target, falling evenly to 0 at "
-        "a distance of {tolerance}; and frugality, which is 1 for a single number and falls evenly to 0 if all "
-        "{count} are used.",
+        "Intermediate fractions are allowed and computed exactly.",
+        "An expression is scored on four objectives. Each target is one of them: 1 if the value is the target, "
+        "decreasing linearly to 0 at a distance of {tolerance}. The fourth is frugality: 1 if one number is used, "
+        "decreasing linearly to 0 if all {count} are used.",
     ),
     Wording(
         "Make an expression from some of the numbers {numbers}. Its value should be near the targets, which are "
@@ -207,14 +207,14 @@ WORDINGS = (
             "No number may be used more often than it is given; some may be left out. Allowed signs are +, -, *, / and "
             "parentheses.",
             "The answer is the expression alone, without its value.",
-            "Any number that is not given makes the expression worthless, and so does a value that is {tolerance} or "
-            "more away from every target.",
+            "An expression with a number that is not given scores 0 on every objective. So does one whose value is "
+            "{tolerance} or more away from every target.",
         ),
-        "All values on the way must be whole numbers.",
-        "Values on the way may be fractions, which are not rounded.",
-        "There are four goals. One for each target: 1 for hitting it, evenly less with the distance, 0 from "
-        "{tolerance} on. And one for using few numbers: 1 for one of them, evenly less for each further one, 0 for "
-        "all {count}.",
+        "All intermediate values must be whole numbers.",
+        "Intermediate values may be fractions, which are not rounded.",
+        "There are four objectives. Three of them are the targets: 1 for hitting the target, linearly less with the "
+        "distance from it, and 0 from a distance of {tolerance} on. The fourth is using few numbers: 1 for one number, "
+        "linearly less for each further one, and 0 for all {count}.",
     ),
     Wording(
         "The targets are {targets}. Combine the numbers {numbers} so that the result comes close to at least one "
@@ -227,8 +227,9 @@ WORDINGS = (
         ),
         "Each part of the expression has a whole number as its value.",
         "Parts of the expression may have fractions as values; nothing is rounded.",
-        "Four things are scored: how near the value is to each of the targets (1 if equal, 0 at a distance of "
-        "{tolerance}, even between), and how few numbers are used (1 for one, 0 for all {count}, even between).",
+        "There are four objectives: how near the value is to each of the three targets (1 if equal, 0 at a distance "
+        "of {tolerance}, linear in between), and how few numbers are used (1 for one number, 0 for all {count}, linear "
+        "in between).",
     ),
 )
 
@@ -241,7 +242,9 @@ def full_prompt(task: CountdownTask, num_answers: int) -> str:
     else:
         wanted = f"{several_answers(num_answers, 'expressions')}\nWrite each expression between its own tags:"
     rules = [*wording.rules, wording.integers if task.integers else wording.fractions]
-    text = "\n".join([wording.opening, "", "Rules:", *(f"- {rule}" for rule in rules), "", wording.goals, "", wanted])
+    text = "\n".join(
+        [wording.opening, "", "Rules:", *(f"- {rule}" for rule in rules), "", wording.objectives, "", wanted]
+    )
     filled = text.format(
         numbers=_listed(task.numbers), targets=_listed(task.targets), tolerance=task.tolerance, count=len(task.numbers)
     )

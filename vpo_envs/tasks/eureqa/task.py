@@ -115,27 +115,27 @@ WORDINGS = (
         "Known facts:",
         "Clues:",
         "Name the entities A to E. Write the full name of each in its tag.",
-        "The clues fit one set of names. Each correct name scores separately.",
-        "The clues fit {count} different worlds, each of which gives every entity a name. For each of these worlds, "
-        "an answer is scored on the share of its five names that are right there.",
+        "The clues fit one set of names. Each of the five names is an objective, which a correct name meets.",
+        "The clues fit {count} different worlds, each of which gives every entity a name. Each world is an "
+        "objective: the share of its five names that the answer gives as well.",
     ),
     Wording(
         "Some clues speak of entities without their names. Find the names.",
         "What is known:",
         "The clues:",
         "Which names belong to the entities A to E? Write each full name in its own tag.",
-        "There is one solution, and each of its five names counts on its own.",
-        "There are {count} solutions, and each gives a name to every entity. An answer has a score for each solution: "
-        "the share of its five names that the solution gives as well.",
+        "There is one solution, and each of its five names is an objective of its own.",
+        "There are {count} solutions, and each gives a name to every entity. There is an objective for each "
+        "solution: the share of the answer's five names that the solution gives as well.",
     ),
     Wording(
         "Here is a puzzle: entities are called by letters, and their names have to be found from the clues.",
         "Facts:",
         "What is said of the entities:",
         "Put the full names of the entities A to E into the tags.",
-        "Just one choice of names agrees with everything. Every entity that is named right scores.",
-        "{count} choices of names agree with everything. They are scored apart: for each of them, the share of the "
-        "five entities that are named as in it.",
+        "Just one choice of names agrees with everything. Each entity is an objective, met by its right name.",
+        "{count} choices of names agree with everything. Each of them is an objective: the share of the five "
+        "entities that are named as in it.",
     ),
 )
 

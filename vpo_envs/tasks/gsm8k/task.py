@@ -114,7 +114,7 @@ class Wording(NamedTuple):
 
     form: str
     rules: tuple[str, ...]
-    goals: str
+    objectives: str
 
 
 WORDINGS = (
@@ -124,13 +124,13 @@ WORDINGS = (
         (
             "An equation joins numbers by +, -, *, / and parentheses, and has one number after the equals sign. It "
             "holds exactly: write 10 / 3 = 10/3, not 10 / 3 = 3.33.",
-            "Its result is used in a later equation, or is the final answer. Equations that break a rule count for "
-            "nothing.",
+            "Its result is used in a later equation, or is the final answer. An equation that breaks a rule reaches no "
+            "result, but it still counts as an equation.",
             "Write at most {limit} equations; an answer with more scores nothing. Write no words.",
         ),
-        "An answer is scored on several goals: each intermediate result of the solution that it reaches, as long as "
-        "at least half of its equations reach a result of the solution; the final answer; and, if that is right, "
-        "brevity (1 without equations, falling evenly to 0 at {limit}).",
+        "An answer is scored on several objectives: each intermediate result of the solution, if an equation reaches "
+        "it and at least half of the equations reach a result of the solution; the final answer; and, if that is "
+        "right, brevity (1 without equations, decreasing linearly to 0 at {limit}).",
     ),
     Wording(
         "Write equations, each on a line of its own, and then #### and the final answer. For another question it "
@@ -138,13 +138,14 @@ WORDINGS = (
         (
             "Left of the equals sign stand two numbers or more with +, -, *, / and parentheses, right of it one "
             "number. Both sides are exactly equal, so 10 / 3 = 10/3 is right and 10 / 3 = 3.33 is wrong.",
-            "A wrong equation counts for nothing, and so does one whose result no later equation uses, unless it is "
-            "the final answer.",
-            "There is no text between the equations, and there are {limit} of them at most: with more, nothing counts.",
+            "A wrong equation reaches no result. Neither does one whose result no later equation uses, unless it is "
+            "the final answer. Such equations are still counted.",
+            "There is no text between the equations. There are {limit} of them at most: an answer with more scores 0 "
+            "on every objective.",
         ),
-        "Several goals are scored. Each intermediate result of the solution is one; none of them counts if more than "
-        "half of the equations reach no result of the solution. The final answer is another. The last is brevity, "
-        "which counts if the final answer is right: 1 for no equation, evenly less for each, and 0 for {limit}.",
+        "There are several objectives. Each intermediate result of the solution is one; all of these score 0 if more "
+        "than half of the equations reach no result of the solution. The final answer is another. The last is brevity, "
+        "which scores if the final answer is right: 1 for no equation, linearly less for each, and 0 for {limit}.",
     ),
     Wording(
         "Give your working as equations, one a line, and end with #### and the final answer. An answer to another "
@@ -152,13 +153,13 @@ WORDINGS = (
         (
             "Use numbers, +, -, *, / and parentheses before the equals sign, and one number after it. Round nothing: "
             "10 / 3 = 10/3 holds, 10 / 3 = 3.33 does not.",
-            "Each result has a purpose: a later equation needs it, or it is the final answer. All other equations are "
-            "ignored, and so are those that do not hold.",
-            "More than {limit} equations make the whole answer worthless. Words are not allowed.",
+            "Each result has a purpose: a later equation needs it, or it is the final answer. An equation "
+            "without a purpose reaches nothing, and so does one that does not hold. Both still count as equations.",
+            "An answer with more than {limit} equations scores nothing. Words are not allowed.",
         ),
-        "You score on each intermediate result of the solution that your equations reach (provided that at least half "
-        "of the equations reach one of them or the final answer), on the final answer, and on brevity: with a right "
-        "final answer it falls evenly from 1 without equations to 0 at {limit}.",
+        "These are the objectives: each intermediate result of the solution, which your equations are to reach (at "
+        "least half of them must reach one of these results or the final answer); the final answer; and brevity. With "
+        "a right final answer, brevity decreases linearly from 1 without equations to 0 at {limit}.",
     ),
 )
 
@@ -182,7 +183,7 @@ def full_prompt(task: GSM8KTask, num_answers: int) -> str:
             "Rules:",
             *[f"- {rule}".format(limit=task.limit) for rule in wording.rules],
             "",
-            wording.goals.format(limit=task.limit),
+            wording.objectives.format(limit=task.limit),
             "",
             wanted,
             *[f"{opening}equations and final answer{closing}" for opening, closing in answer_tags(num_answers)],

@@ -146,7 +146,7 @@ def write_route(route: str) -> str:
 
 
 BLOCKED = {
-    "stays": "Walls and edges block a move: you stay, and the step counts.",
+    "stays": "Walls and edges block a move: you stay in place, but it still uses a step.",
     "ends": "A move into a wall or over the edge ends the walk there.",
 }
 """How the prompt states what a blocked move does."""
@@ -173,12 +173,11 @@ def full_prompt(task: MazeTask, num_answers: int) -> str:
             "Rules:",
             f"- A move is UP, DOWN, LEFT or RIGHT. {BLOCKED[task.blocked]}",
             f"- You have at most {task.budget} steps. The walk ends at E. A route that misses E scores nothing.",
-            "- You collect gold and diamonds by stepping on them; each counts once. Stepping on L is allowed but "
-            "costs points.",
+            "- You collect gold and diamonds by stepping on them; each counts once. Stepping on L is allowed.",
             "",
-            "A route is scored on four goals: reaching E, the share of gold collected "
-            f"({board.gold_count} in all), the share of diamonds collected ({board.diamond_count} in all), and "
-            "avoiding lava.",
+            "A route is scored on four objectives: reaching E, the share of the gold collected "
+            f"({board.gold_count} in all), the share of the diamonds collected ({board.diamond_count} in all), and "
+            f"the share of the lava cells that you do not step on ({board.lava.bit_count()} in all).",
             "",
             wanted,
             *[f"{opening}moves{closing}" for opening, closing in answer_tags(num_answers)],

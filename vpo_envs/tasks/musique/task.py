@@ -143,7 +143,7 @@ class Wording(NamedTuple):
     """With the ``{cap}`` on citations as a number in words, followed by "paragraph" or "paragraphs"."""
     choice: str
     """With the number of ``{steps}``, where not all of them can be cited."""
-    goals: str
+    objectives: str
     exact: str
     """How a final answer scores that must be exact."""
     words: str
@@ -157,7 +157,7 @@ WORDINGS = (
         "as short as possible, in <final>.",
         "Cite at most {cap}: further citations do not count.",
         "The question takes {steps} steps, so choose which of them to support.",
-        "You score for citing the paragraph of each step, and for the final answer.",
+        "Citing the paragraph of each step is an objective, and the final answer is another.",
         "The final answer must be the right name and nothing else.",
         "The final answer scores by the words that it shares with the correct one, and loses by others.",
     ),
@@ -168,7 +168,7 @@ WORDINGS = (
         "in <final>.",
         "Only the first {cap} that you cite can score.",
         "There are {steps} such facts: decide whose paragraphs you cite.",
-        "Each of these paragraphs that is cited scores, and so does the answer.",
+        "Each of these paragraphs is an objective, met by citing it; the answer is another.",
         "The answer scores only if it is exactly the name asked for.",
         "The answer scores more the more of its words are those of the correct one, and none of those is missing.",
     ),
@@ -179,7 +179,7 @@ WORDINGS = (
         "<final>.",
         "No more than {cap} count, in the order in which you cite them.",
         "The way has {steps} paragraphs, so some of them must be left out.",
-        "There is a score for each paragraph on the way that you cite, and one for the answer.",
+        "There is an objective for each paragraph on the way, met by citing it, and one for the answer.",
         "That one is for the right name alone: a second name beside it makes the answer wrong.",
         "That one depends on how many words the answer has in common with the correct one, and on how few others it "
         "has.",
@@ -206,7 +206,7 @@ def question_prompt(task: MuSiQueTask, num_answers: int) -> str:
             "",
             wording.form,
             rule,
-            f"{wording.goals} {wording.exact if task.exact else wording.words}",
+            f"{wording.objectives} {wording.exact if task.exact else wording.words}",
             wanted,
             *[
                 f"{opening}<support>...</support><final>...</final>{closing}"

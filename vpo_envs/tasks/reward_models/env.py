@@ -32,15 +32,15 @@ class Wording(NamedTuple):
     """One way to ask for answers."""
 
     judged: str
-    """With the names of the ``{goals}``."""
+    """With the names of the ``{objectives}``."""
     one: str
     several: str
 
 
 WORDINGS = (
-    Wording("The answer is judged by these goals: {goals}.", "Answer between these tags:", "Use these tags:"),
-    Wording("What counts is this: {goals}.", "Your answer goes here:", "They go here:"),
-    Wording("Answers are scored for: {goals}.", "Put the answer into the tags:", "Put each into its own tags:"),
+    Wording("The answer is scored on these objectives: {objectives}.", "Answer between these tags:", "Use these tags:"),
+    Wording("What counts is this: {objectives}.", "Your answer goes here:", "They go here:"),
+    Wording("Answers are scored for: {objectives}.", "Put the answer into the tags:", "Put each into its own tags:"),
 )
 
 
@@ -125,7 +125,7 @@ class RewardModelsEnv(TaskEnv[RewardTask, str, RewardOutcome]):
         tags = [f"{opening} your answer {closing}" for opening, closing in answer_tags(num_answers)]
         wording = worded(task, WORDINGS)
         names = [name.replace("_", " ") for name in self.objective_names]
-        judged = wording.judged.format(goals=", ".join(names))
+        judged = wording.judged.format(objectives=", ".join(names))
         several = several_answers(num_answers, conflict=len(names) > 1)
         wanted = wording.one if num_answers == 1 else f"{several} {wording.several}"
         return "\n\n".join([task.request, judged, "\n".join([wanted, *tags])])

@@ -284,7 +284,7 @@ RULES = (
     "Each call costs the price of its tool. The calls of one attempt may cost at most {budget} credits in total: an "
     "attempt that costs more scores nothing, and so does one that calls a tool that is not listed.",
     "A sub-request is served by a call to a tool that does it, with exactly the right arguments, and scores the "
-    "accuracy of that tool; if both tools are called, the better one counts. Each sub-request is a separate goal.",
+    "accuracy of that tool; if both tools are called, the better one counts. Each sub-request is an objective.",
 )
 
 
