@@ -212,7 +212,9 @@ def test_a_blocked_move_does_what_the_prompt_says(blocked: Blocked) -> None:
     env, task = MazeEnv(preset="paper"), MAZE.model_copy(update={"blocked": blocked})
     vector = env.score_batch([task], [f"<answer>{write_route('UURRDD')}</answer>"]).rewards[0, 0]
     assert vector.tolist() == [blocked == "stays"] * 4
-    assert {"stays": "you stay in place, but it still uses a step", "ends": "ends the walk there"}[blocked] in env.prompt(task, 3)
+    assert {"stays": "you stay in place, but it still uses a step", "ends": "ends the walk there"}[
+        blocked
+    ] in env.prompt(task, 3)
 
 
 @BOTH
