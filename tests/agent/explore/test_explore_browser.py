@@ -282,6 +282,19 @@ def test_replies_stand_apart_from_what_the_model_wrote(
     browser.resize(1366, 860)
 
 
+def test_the_status_of_an_answer_stands_on_one_line(browser: Browser, tmp_path: Path) -> None:
+    env = make_text_env("vpo/Archive-v0", preset="compact", num_answers=3, split="test")
+    sampling = {"rollouts": 1, "max_new_tokens": 9, "temperature": 1.0, "seed": [0], "source": {"method": "vpo"}}
+    far = range(10**9, 10**9 + 1)  # Its number fills the line.
+    sample_pool(env, Written(["nothing"]), far, **sampling).save(tmp_path / "pool.npz")
+    assert main(["show", str(tmp_path / "pool.npz")]) == 0
+    browser.resize(390, 860)
+    browser.open(tmp_path / "pool.html")
+    text = "const range = document.createRange(); range.selectNodeContents(document.querySelector('.answers h2'));"
+    assert browser.run(f"{text} return [range.toString(), range.getClientRects().length]") == ["missing", 1]
+    browser.resize(1366, 860)
+
+
 @pytest.mark.parametrize("width", [320, 768])
 def test_the_page_fits_a_narrow_screen(browser: Browser, tmp_path: Path, width: int) -> None:
     page = page_of(tmp_path, maze_pool(0), maze_pool(1, answers=1, rollouts=12, method="grpo"))
