@@ -146,7 +146,9 @@ def search_table(path: Path) -> Table:
         pairs.append((of[FEEDBACK], max(others, key=lambda shares: float(shares.mean()))))
     for row, comparison in zip(rows, compare_pairs(pairs, [data["functions"]] * len(pairs)), strict=True):
         row.append(compared_cell(comparison))
-    return ["policy", *SEARCHES, "feedback minus the better of the others"], rows, "lrrrr"
+    for row, (ours, theirs) in zip(rows, pairs, strict=True):
+        row.append(", ".join(short(float(difference), signed=True) for difference in (ours - theirs).mean(axis=1)))
+    return ["policy", *SEARCHES, "feedback minus the better of the others", "by seed"], rows, "lrrrrr"
 
 
 def is_solved(at: int | None) -> float:

@@ -267,6 +267,7 @@ def test_searches_with_feedback_are_set_against_the_better_of_the_others(root: P
     assert shares["all trained"] == [0.875, 0.875, 0.75]
     column = "feedback minus the better of the others"
     assert [numbers(row[column])[0] for row in table.values()] == [0.25, -0.5, 0.0, -0.125]
+    assert table["`pool`"]["by seed"] == "−.500, −.500"
 
 
 def test_a_number_that_disagrees_with_the_data_is_found_and_mended(
