@@ -11,6 +11,7 @@ left alone:
     <!-- table: conflict utility@30 minus base -->   differences from the better base, or from a method such as grpo
     <!-- table: conflict utility@3 over grpo tasks=musique,tools arms=base-3,vpo -->   ratios, of some
     <!-- table: conflict musique utility -->         methods x k on one task
+    <!-- table: conflict musique answers -->         methods x shares of answers, by what they are best at
     <!-- table: edge programs-4 search -->           searches on its hard tasks
     <!-- table: refine -->                           searches with and without feedback
     <!-- value: conflict musique vpo utility@3 -->   one number; also with minus and over
@@ -44,6 +45,7 @@ from tables import (
     StudyScores,
     compared_cell,
     differences_table,
+    kinds_table,
     levels_table,
     means_table,
     short,
@@ -186,6 +188,8 @@ def table(words: Sequence[str], studies: Studies) -> str:
     arms = [BASES.get(arm, arm) for arm in arms]
     if rest[1:] == ["search"]:
         return markdown_table(*search_table(data_file(studies.results / name / rest[0] / DATA)))
+    if rest[0] in scores.tasks and rest[1] == "answers":
+        return markdown_table(*kinds_table(scores, rest[0], arms))
     if rest[0] in scores.tasks:
         return markdown_table(*means_table(scores, rest[0], measure_in(rest[1]), arms))
     measure, k = measure_at(rest[0])

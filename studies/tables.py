@@ -44,6 +44,9 @@ MODEL = "the model "
 """Beginning of the names of models among the inputs of a run."""
 BASE = "base"
 """Stands for the better base."""
+SAME = 1e-6
+"""Rewards that differ by less are the same."""
+BEST_SCALAR, NOTHING = "scalar reward", "nothing"
 NAMED = 4
 """Missing runs that are named."""
 
@@ -58,6 +61,8 @@ class Scores(NamedTuple):
     front: Mapping[Measure, float]
     """What the exact fronts reach, if they are known."""
     diversity: float
+    kinds: Mapping[str, float]
+    """Shares of answers, by what they are best at, and of those that earn nothing."""
     training: Mapping[str, Any]
     """What the data file says of the training."""
     source: Mapping[str, Any]
@@ -234,7 +239,26 @@ def score(pool: Pool) -> Scores:
     if ranked.fronts is not None and (optimum := pool.optimum()) is not None:
         front = {"utility": float(ranked.fronts.mean()), "best": float(optimum.mean())}
     training = pool.source.get("training", {})
-    return Scores(at, pool.tasks, front, float(diversity(pool.answers()).mean()), training, pool.source)
+    spread = float(diversity(pool.answers()).mean())
+    return Scores(at, pool.tasks, front, spread, kinds_of_answers(pool), training, pool.source)
+
+
+def kinds_of_answers(pool: Pool) -> dict[str, float]:
+    """Return the shares of answers that reach the front's best on each objective, or as scalar, and that earn nothing.
+
+    An answer may be best at several of them. Empty if no exact front is known.
+    """
+    optimum = pool.optimum()
+    if pool.fronts is None or optimum is None:
+        return {}
+    answers = pool.rewards.reshape(len(pool.rewards), -1, pool.rewards.shape[-1])
+    best = np.stack([front.max(axis=0) for front in pool.fronts])[:, None]
+    reached = (answers > best - SAME) & (best > SAME)
+    shares = dict(zip(pool.objectives, reached.mean(axis=(0, 1)).tolist(), strict=True))
+    scalar = pool.scalar().reshape(len(answers), -1)
+    shares[BEST_SCALAR] = float((scalar > optimum[:, None] - SAME).mean())
+    shares[NOTHING] = float((answers < SAME).all(axis=2).mean())
+    return shares
 
 
 # --- tables
@@ -256,6 +280,22 @@ def means_table(scores: StudyScores, task: str, measure: Measure, arms: Collecti
         rows[-1].append(short(spread))
     head = ["method", "seeds", "million training tokens", *(f"{measure}@{k}" for k in ks), "diversity"]
     return head, rows, "l" + "r" * (len(head) - 1)
+
+
+def kinds_table(scores: StudyScores, task: str, arms: Collection[str] = ()) -> Table:
+    """Shares of the answers of every arm of one task, by what they are best at."""
+    of_task = scores.tasks[task].arms
+    kinds = list(next(iter(next(iter(of_task.values())).values())).kinds)
+    rows = [
+        [code(arm), *(short(float(np.mean([one.kinds[kind] for one in seeds.values()]))) for kind in kinds)]
+        for arm, seeds in of_task.items()
+        if not arms or arm in arms
+    ]
+    return (
+        ["method", *(f"best {kind}" if kind != NOTHING else "earn nothing" for kind in kinds)],
+        rows,
+        "l" + "r" * len(kinds),
+    )
 
 
 def levels_table(
@@ -413,6 +453,8 @@ def tables_of(
         for measure in present:
             if measure in measures_of(scores, label):
                 yield f"{label}: {measure}@k", means_table(scores, label, measure)
+        if all(one.kinds for seeds in scores.tasks[label].arms.values() for one in seeds.values()):
+            yield f"{label}: shares of answers, by what they are best at", kinds_table(scores, label)
 
 
 if __name__ == "__main__":

@@ -335,3 +335,20 @@ def test_a_report_of_a_study_needs_no_torch(root: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "the whole comparison: " in done.stdout
     assert (tmp_path / "toy" / "easy" / "report" / "report.html").is_file()
+
+
+def test_shares_of_answers_by_what_they_are_best_at() -> None:
+    pool = toy_pool(0, "vpo", 0, 0.6)
+    found = tables.kinds_of_answers(pool)
+    counts = dict.fromkeys(found, 0)
+    for answers in pool.rewards.reshape(N, ANSWERS, D):
+        for answer in answers.tolist():
+            for objective, reward in zip(pool.objectives, answer, strict=True):
+                counts[objective] += reward == 1
+            counts["scalar reward"] += sum(answer) > 1.34
+            counts["nothing"] += answer == [0, 0, 0]
+    assert found == pytest.approx({kind: count / (N * ANSWERS) for kind, count in counts.items()})
+    assert min(found[kind] for kind in ("gold", "silver", "bronze", "scalar reward")) > 0
+    nothing = replace(pool, rewards=np.zeros_like(pool.rewards))
+    assert tables.kinds_of_answers(nothing) == {**dict.fromkeys(counts, 0), "nothing": 1}
+    assert tables.kinds_of_answers(replace(pool, fronts=None)) == {}
