@@ -348,7 +348,7 @@ def test_shares_of_answers_by_what_they_are_best_at() -> None:
             counts["scalar reward"] += sum(answer) > 1.34
             counts["nothing"] += answer == [0, 0, 0]
     assert found == pytest.approx({kind: count / (N * ANSWERS) for kind, count in counts.items()})
-    assert min(found[kind] for kind in ("gold", "silver", "bronze", "scalar reward")) > 0
+    assert min(found[kind] for kind in (*pool.objectives, "scalar reward")) > 0
     nothing = replace(pool, rewards=np.zeros_like(pool.rewards))
     assert tables.kinds_of_answers(nothing) == {**dict.fromkeys(counts, 0), "nothing": 1}
     assert tables.kinds_of_answers(replace(pool, fronts=None)) == {}
