@@ -26,6 +26,7 @@ from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.pages.page import Table, markdown_table
 from vpo_agent.report.runs import read_runs
 from vpo_agent.report.tables import number
+from vpo_agent.runs.study import check_finished, runs_of
 from vpo_agent.runs.study_file import Study, StudyTask, plan_runs, read_study, to_compare
 from vpo_envs.common.wording import counted
 
@@ -35,6 +36,8 @@ Relation = Literal["minus", "over"]
 STUDIES = Path(__file__).parent
 RESULTS = STUDIES / "results"
 """Data files of the studies, which ``vpo study`` writes."""
+RUNS = Path("runs")
+"""Where runs would be; nothing is read from there but settings, if it exists."""
 KS = (1, 3, 10, 30, 128)
 CURVE = (1, *range(3, 31, 3))
 """Answers at which figures show the utility: one, and then whole responses of one answer or of three."""
@@ -124,6 +127,9 @@ class StudyScores:
         runs = plan_runs(study, results)
         self.stated = len(runs)
         self.missing = [run for run in runs if not run.data.is_file()]
+        present = [run.data for run in runs if run.data.is_file()]
+        labels_present = list(dict.fromkeys(run.label for run in runs if run.data.is_file()))
+        check_finished([run for run in runs_of(study, RUNS, results, labels=labels_present) if run.data in present])
         self.tasks: dict[str, TaskScores] = {}
         for task, files, labels in compared(study, results):
             arms: dict[str, dict[int, Scores]] = {}
@@ -132,6 +138,7 @@ class StudyScores:
                 arms.setdefault(label, {})[run.seed] = score(run.pool)
             self.tasks[task.label] = TaskScores(task.label, arms)
             _check_same_bases(f"{study.name}, {task.label}", arms)
+            _check_same_objectives(f"{study.name}, {task.label}", arms)
 
     @property
     def arms(self) -> list[str]:
@@ -183,6 +190,19 @@ def _check_same_bases(task: str, arms: Mapping[str, Mapping[int, Scores]]) -> No
                         f"{task}, seed {seed}: {other} and {arm} have different models of the name {name!r}: delete "
                         "the data files of one of them and run it again"
                     )
+
+
+def _check_same_objectives(task: str, arms: Mapping[str, Mapping[int, Scores]]) -> None:
+    """Raise ValueError if arms have different objectives, such as where a data file is of another task."""
+    first: tuple[str, Scores] | None = None
+    for arm, seeds in arms.items():
+        for seed, scores in seeds.items():
+            first = first or (f"{arm}, seed {seed}", scores)
+            if scores.kinds.keys() != first[1].kinds.keys():
+                raise ValueError(
+                    f"{task}: {first[0]} and {arm}, seed {seed} have different objectives: a data file is of another "
+                    "task, so put back the right one or run it again"
+                )
 
 
 def compare_pairs(

@@ -220,6 +220,20 @@ def test_methods_that_were_trained_from_different_bases_are_not_compared(root: P
         tables.StudyScores(read_study(root / "studies" / "toy.toml"), tmp_path / "results")
 
 
+def test_a_data_file_of_another_run_or_task_is_refused(root: Path, tmp_path: Path) -> None:
+    study = read_study(root / "studies" / "toy.toml")
+    of_arm, of_task = tmp_path / "arm", tmp_path / "task"
+    for results in (of_arm, of_task):
+        shutil.copytree(root / "studies" / "results", results)
+    shutil.copy(of_arm / "toy" / "hard" / "grpo-seed1.npz", of_arm / "toy" / "hard" / "vpo-seed1.npz")
+    with pytest.raises(ValueError, match=r"vpo-seed1\.npz' has method='grpo', but the study states 'vpo'"):
+        tables.StudyScores(study, of_arm)
+    base = of_task / "toy" / "hard" / "base-1-seed0.npz"
+    replace(Pool.load(base), objectives=("here", "there", "nowhere")).save(base)
+    with pytest.raises(ValueError, match=r"base, 1 answer, seed 0 and .* have different objectives"):
+        tables.StudyScores(study, of_task)
+
+
 def test_searches_are_read_from_their_data_file(tmp_path: Path) -> None:
     edge_search = load_study("edge_search")
     rng = np.random.default_rng(0)
