@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tables import RESULTS, STUDIES, compare_pairs, compared_cell, short
+from tables import RESULTS, STUDIES, compare_pairs, compared_cell, read_data, short
 
-from envs_data.parsing import read_object
 from vpo_agent.measure.intervals import interval
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.pages.page import Table, markdown_table
@@ -56,13 +55,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/searches"), help="with --search: folder of the answers")
     options = parser.parse_args()
     study = read_study(STUDIES / "edge.toml")
+    tasks = {task.label: task for task in study.tasks}
     for label in options.tasks:
-        [task] = [task for task in study.tasks if task.label == label]
+        if label not in tasks:
+            parser.error(f"{label!r} is no task of {study.name}: {', '.join(tasks)}")
         path = options.results / study.name / label / DATA
         if options.search:
-            search(study, task, options.runs_dir, options.out / label, path)
+            search(study, tasks[label], options.runs_dir, options.out / label, path)
         if path.is_file():
-            print(f"\n## {label}: {about(path)}\n\n{markdown_table(*search_table(path))}")
+            try:
+                print(f"\n## {label}: {about(path)}\n\n{markdown_table(*search_table(path))}")
+            except ValueError as error:
+                parser.error(str(error))
         else:
             print(f"there is no data file {str(path)!r} of searches: python studies/edge_search.py --search makes it")
 
@@ -72,7 +76,7 @@ def main() -> None:
 
 def about(path: Path) -> str:
     """Say what was searched."""
-    data = read_object(path)
+    data = read_data(path, "functions", "seeds")
     functions = data["functions"]
     return f"{len(functions)} hard tasks, {len(set(functions))} functions, seeds {', '.join(map(str, data['seeds']))}"
 
@@ -82,7 +86,7 @@ def search_table(path: Path) -> Table:
 
     Verdicts are adjusted over each column.
     """
-    data = read_object(path)
+    data = read_data(path, "functions", "searches", "answers", "tokens")
     functions, searches = data["functions"], data["searches"]
     heads, rows = ["policy, search"], [[f"`{one['policy']}`, {one['method']}"] for one in searches]
     for name, answers in ((f"{data['answers']} answers", data["answers"]), (f"{data['tokens']} tokens", None)):

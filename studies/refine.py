@@ -38,7 +38,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tables import RESULTS, compare_pairs, compared_cell, short
+from tables import RESULTS, compare_pairs, compared_cell, read_data, short
 
 from envs_data.parsing import read_object
 from vpo_agent.measure.intervals import interval
@@ -107,7 +107,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         run(REDUCED if options.reduced else WHOLE, options.out, options.results / DATA)
     if not (path := options.results / DATA).is_file():
         parser.error(f"there is no data file {str(path)!r}: --run makes it")
-    print(f"{about(path)}\n\n{markdown_table(*search_table(path))}")
+    try:
+        print(f"{about(path)}\n\n{markdown_table(*search_table(path))}")
+    except ValueError as error:
+        parser.error(str(error))
 
 
 # --- from the data file
@@ -115,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def about(path: Path) -> str:
     """Say what was trained and searched."""
-    form = read_object(path)["form"]
+    form = read_data(path, "form")["form"]
     seeds = counted(len(form["seeds"]), "seed")
     return (
         f"{seeds}; bases after {form['warm_steps']} steps from {form['model']}; "
@@ -129,7 +132,7 @@ def search_table(path: Path) -> Table:
     The difference over all trained arms, in a last row if there are several, is the primary contrast. Verdicts are
     adjusted over the column.
     """
-    data = read_object(path)
+    data = read_data(path, "functions", "solved_at")
     solved = {
         arm: {search: np.array([[is_solved(at) for at in of_seed] for of_seed in ends]) for search, ends in of.items()}
         for arm, of in data["solved_at"].items()

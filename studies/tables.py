@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from envs_data.parsing import read_object
 from vpo_agent.measure.intervals import LEVEL, Band, adjusted, interval, p_value
 from vpo_agent.measure.measures import passes, rank
 from vpo_agent.measure.metrics import best_at_k, best_at_k_whole, diversity
@@ -170,6 +171,15 @@ class StudyScores:
             named.append(f"{len(self.missing) - NAMED} more")
         runs = f"{len(self.missing)} of {counted(self.stated, 'run')} of {self.study.name}"
         return f"{runs} have no data file: {', '.join(named)}."
+
+
+def read_data(path: Path, *fields: str) -> dict[str, Any]:
+    """Read a data file of searches; ValueError if it cannot be read or lacks a field."""
+    data = read_object(path)
+    for field in fields:
+        if field not in data:
+            raise ValueError(f"the data file {str(path)!r} lacks {field!r}: restore it, or search again")
+    return data
 
 
 def bases_of(scores: Scores) -> dict[str, str]:

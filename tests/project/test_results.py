@@ -234,6 +234,23 @@ def test_a_data_file_of_another_run_or_task_is_refused(root: Path, tmp_path: Pat
         tables.StudyScores(study, of_task)
 
 
+@pytest.mark.parametrize(
+    ("script", "text", "message"),
+    [
+        (["refine.py"], '{"form": {}', "refine.json' is not valid json"),
+        (["refine.py"], '{"functions": []}', "refine.json' lacks 'form': restore it, or search again"),
+        (["edge_search.py", "--tasks", "foo"], "", "'foo' is no task of edge: programs, "),
+    ],
+)
+def test_a_damaged_data_file_of_searches_or_an_unknown_task_is_named(
+    script: list[str], text: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "refine.json").write_text(text, encoding="utf-8")
+    command = [sys.executable, str(STUDIES / script[0]), "--from", str(tmp_path), *script[1:]]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (found.returncode, message in found.stderr, "Traceback" in found.stderr) == (2, True, False), found.stderr
+
+
 def test_searches_are_read_from_their_data_file(tmp_path: Path) -> None:
     edge_search = load_study("edge_search")
     rng = np.random.default_rng(0)
