@@ -128,9 +128,12 @@ class StudyScores:
         runs = plan_runs(study, results)
         self.stated = len(runs)
         self.missing = [run for run in runs if not run.data.is_file()]
-        present = [run.data for run in runs if run.data.is_file()]
-        labels_present = list(dict.fromkeys(run.label for run in runs if run.data.is_file()))
-        check_finished([run for run in runs_of(study, RUNS, results, labels=labels_present) if run.data in present])
+        present = [run for run in runs if run.data.is_file()]
+        # A method of the study's own would be imported, and with it torch.
+        own = {arm.label for arm in study.arms if "imports" in arm.settings}
+        labels_present = list(dict.fromkeys(run.label for run in present if run.label not in own))
+        files = {run.data for run in present}
+        check_finished([run for run in runs_of(study, RUNS, results, labels=labels_present) if run.data in files])
         self.tasks: dict[str, TaskScores] = {}
         for task, files, labels in compared(study, results):
             arms: dict[str, dict[int, Scores]] = {}
