@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,11 +133,15 @@ def finished(
 
 
 @pytest.fixture
-def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A registry of estimators that this test may add to."""
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A registry of estimators that this test may add to; the modules imported for them are forgotten with them."""
     from vpo_agent.estimators import registry
 
-    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    before, added = set(sys.modules), dict(registry._REGISTRY)
+    monkeypatch.setattr(registry, "_REGISTRY", added)
+    yield
+    for module in {estimator.function.__module__ for estimator in added.values()} - before:
+        sys.modules.pop(module, None)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,6 @@ def test_the_study_of_feedback_trains_searches_and_keeps_what_it_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(STUDIES)  # where Python looks first when it runs the program
-    # Another test may have imported this method, and what a test registers is forgotten after it.
-    monkeypatch.delitem(sys.modules, "rejection", raising=False)
     refine = load_study("refine")
     form = {"seeds": [0], "arms": ["rejection"], "model": "tiny-programs"}
     form |= {"warm_steps": 1, "training_tokens": 1, "tasks": 3}
