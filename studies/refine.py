@@ -167,8 +167,8 @@ def run(form: dict[str, Any], out: Path, path: Path) -> None:
     import rejection  # noqa: F401  # registers the method
 
     from vpo_agent.rollouts.collect import make_text_env
-    from vpo_agent.runs.checkpoints import library_versions
     from vpo_agent.runs.run_data import commit_of_code
+    from vpo_agent.runs.whole_files import library_versions
 
     arms = [BASE, *form["arms"]]
     solved_at: dict[str, dict[str, list[list[int | None]]]] = {arm: {search: [] for search in SEARCHES} for arm in arms}

@@ -25,7 +25,7 @@ from vpo_agent.measure.measures import passes, rank
 from vpo_agent.measure.metrics import best_at_k, best_at_k_whole, diversity
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.pages.page import Table, markdown_table
-from vpo_agent.report.runs import read_runs
+from vpo_agent.report.runs import check_comparable, read_runs
 from vpo_agent.report.tables import number
 from vpo_agent.runs.study import check_finished, runs_of
 from vpo_agent.runs.study_file import Study, StudyTask, plan_runs, read_study, to_compare
@@ -128,21 +128,19 @@ class StudyScores:
         runs = plan_runs(study, results)
         self.stated = len(runs)
         self.missing = [run for run in runs if not run.data.is_file()]
-        present = [run for run in runs if run.data.is_file()]
         # A method of the study's own would be imported, and with it torch.
-        own = {arm.label for arm in study.arms if "imports" in arm.settings}
-        labels_present = list(dict.fromkeys(run.label for run in present if run.label not in own))
-        files = {run.data for run in present}
-        check_finished([run for run in runs_of(study, RUNS, results, labels=labels_present) if run.data in files])
+        arms_of_ours = [arm.label for arm in study.arms if "imports" not in arm.settings]
+        check_finished([run for run in runs_of(study, RUNS, results, labels=arms_of_ours) if run.data.is_file()])
         self.tasks: dict[str, TaskScores] = {}
         for task, files, labels in compared(study, results):
             arms: dict[str, dict[int, Scores]] = {}
-            for run, label in zip(read_runs(files), labels, strict=True):
+            found = read_runs(files)
+            check_comparable(found)
+            for run, label in zip(found, labels, strict=True):
                 assert run.seed is not None
                 arms.setdefault(label, {})[run.seed] = score(run.pool)
             self.tasks[task.label] = TaskScores(task.label, arms)
             _check_same_bases(f"{study.name}, {task.label}", arms)
-            _check_same_objectives(f"{study.name}, {task.label}", arms)
 
     @property
     def arms(self) -> list[str]:
@@ -203,19 +201,6 @@ def _check_same_bases(task: str, arms: Mapping[str, Mapping[int, Scores]]) -> No
                         f"{task}, seed {seed}: {other} and {arm} have different models of the name {name!r}: delete "
                         "the data files of one of them and run it again"
                     )
-
-
-def _check_same_objectives(task: str, arms: Mapping[str, Mapping[int, Scores]]) -> None:
-    """Raise ValueError if arms have different objectives, such as where a data file is of another task."""
-    first: tuple[str, Scores] | None = None
-    for arm, seeds in arms.items():
-        for seed, scores in seeds.items():
-            first = first or (f"{arm}, seed {seed}", scores)
-            if scores.kinds.keys() != first[1].kinds.keys():
-                raise ValueError(
-                    f"{task}: {first[0]} and {arm}, seed {seed} have different objectives: a data file is of another "
-                    "task, so put back the right one or run it again"
-                )
 
 
 def compare_pairs(
@@ -284,7 +269,7 @@ def kinds_of_answers(pool: Pool) -> dict[str, float]:
     optimum = pool.optimum()
     if pool.fronts is None or optimum is None:
         return {}
-    answers = pool.rewards.reshape(len(pool.rewards), -1, pool.rewards.shape[-1])
+    answers = pool.answers()
     best = np.stack([front.max(axis=0) for front in pool.fronts])[:, None]
     reached = (answers > best - SAME) & (best > SAME)
     shares = dict(zip(pool.objectives, reached.mean(axis=(0, 1)).tolist(), strict=True))

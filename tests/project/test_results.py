@@ -230,7 +230,10 @@ def test_a_data_file_of_another_run_or_task_is_refused(root: Path, tmp_path: Pat
         tables.StudyScores(study, of_arm)
     base = of_task / "toy" / "hard" / "base-1-seed0.npz"
     replace(Pool.load(base), objectives=("here", "there", "nowhere")).save(base)
-    with pytest.raises(ValueError, match=r"base, 1 answer, seed 0 and .* have different objectives"):
+    with pytest.raises(
+        ValueError,
+        match=r"base-1-seed0\.npz' and '.*' have different objectives \(here, there, nowhere; gold, diamond, haste\)",
+    ):
         tables.StudyScores(study, of_task)
 
 
