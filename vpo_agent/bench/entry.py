@@ -31,7 +31,7 @@ TOLERANCE = 0.005
 """By how much the scores of a local model may differ when they are sampled again."""
 MOST = 1e12
 """Upper bound of the numbers of an entry."""
-NEEDED = {"track", "name", "score", "tasks", "seed", "prompts", "models"}
+NEEDED = {"track", "name", "score", "tasks", "seed", "prompts", "models", "sampling"}
 BAND = ("mean", "low", "high")
 SHARES = ("coverage", "read", "truncated")
 NUMBERS = ("utility of three", "best three of the front", "utility@1", "utility@30", "diversity")
@@ -171,6 +171,8 @@ def _damage(entry: Mapping[str, Any]) -> str:
     for model in models.values():
         if not isinstance(model, dict) or not all(isinstance(model.get(key), str) for key in ("target", "weights")):
             return "its models are not stated for each task"
+    if not isinstance(entry["sampling"], dict) or entry["sampling"].get("dtype", 0) not in (None, "float32", "bfloat16"):
+        return "its dtype is neither float32 nor bfloat16"
     return ""
 
 

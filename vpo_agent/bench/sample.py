@@ -106,6 +106,9 @@ class Plan(NamedTuple):
     endpoint: EndpointPolicy | None
     prompts: Mapping[str, list[str]]
     device: str = "auto"
+    dtype: str = "auto"
+    sample_batch: int | str = "auto"
+    """Responses sampled at the same time, at most; ``auto`` for as many as ``vpo eval`` samples."""
 
     @property
     def tasks(self) -> tuple[BenchTask, ...]:
@@ -115,7 +118,7 @@ class Plan(NamedTuple):
     def stamp(self, task: BenchTask) -> dict[str, Any]:
         """Return what the answers to a task depend on; a pool with another stamp is of another plan."""
         prompts = digest({task.name: self.prompts[task.name]})
-        model = {"weights": weights_hash(self.models[task.name])} if self.models else {}
+        model = {"weights": weights_hash(self.models[task.name]), "requested dtype": self.dtype} if self.models else {}
         return {"bench": VERSION, "track": self.track, "task": task.name, "prompts": prompts, **model}
 
     def size(self) -> dict[str, int]:
@@ -127,9 +130,11 @@ class Plan(NamedTuple):
 
 
 def make_plan(
-    track: str, seed: int, models: Sequence[str], endpoint: EndpointPolicy | None = None, device: str = "auto"
+    track: str, seed: int, models: Sequence[str], endpoint: EndpointPolicy | None = None, **hardware: Any
 ) -> Plan:
     """Return the plan for targets, each for all tasks or, as ``TASK=TARGET``, for one; by default the bundled bases.
+
+    ``hardware`` are the last fields of :class:`Plan`.
 
     Raises:
         ValueError: A task without a model, an unknown task, or a target that does not exist.
@@ -144,7 +149,7 @@ def make_plan(
             )
     if BLIND in targets.values() and seed != 0:
         raise ValueError(f"the blind answers belong to the prompts of seed 0; got --seed {seed}: leave --seed out")
-    return Plan(track, seed, targets, endpoint, {task.name: task.prompts(seed) for task in tasks}, device)
+    return Plan(track, seed, targets, endpoint, {task.name: task.prompts(seed) for task in tasks}, **hardware)
 
 
 def _targets(track: str, models: Sequence[str]) -> dict[str, str]:
@@ -173,7 +178,7 @@ def sample_track(plan: Plan, out: Path, say: Callable[[str], None]) -> list[Pool
     """Return a pool of each task; those that ``out`` holds are read, and the others are sampled and saved there.
 
     Raises:
-        ValueError: ``out`` holds answers of another model, seed or version.
+        ValueError: ``out`` holds answers of another model, dtype, seed or version.
     """
     out.mkdir(parents=True, exist_ok=True)
     pools = []
@@ -182,7 +187,7 @@ def sample_track(plan: Plan, out: Path, say: Callable[[str], None]) -> list[Pool
         if path.exists():
             pool = Pool.load(path)
             if any(pool.source.get(name) != value for name, value in stamp.items()):
-                raise ValueError(f"{str(path)!r} holds answers of another model, seed or version: give another --out")
+                raise ValueError(f"{str(path)!r} holds answers of another model, dtype, seed or version: give another --out")
         else:
             say(f"{number} of {len(plan.tasks)}: {task.name}, answered by {plan.models.get(task.name, 'the endpoint')}")
             pool = _sample(plan, task)
@@ -204,6 +209,8 @@ def _sample(plan: Plan, task: BenchTask) -> Pool:
         "k": ANSWERS * RESPONSES,
         "seed": plan.seed,
         "device": plan.device,
+        "dtype": plan.dtype,
+        "sample_batch": plan.sample_batch,
     }
     if plan.endpoint is not None:
         return sample_endpoint(plan.endpoint, given)

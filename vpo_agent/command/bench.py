@@ -49,7 +49,18 @@ def add_parser(commands: Commands) -> None:
         help="seed of the prompts; another seed gives a private score (default: 0)",
     )
     add("--name", metavar="TEXT", help="name of the entry (default: the names of the models)")
-    add("--device", default="auto", metavar="TEXT", help="auto, cpu, cuda or cuda:0 (default: auto)")
+    add("--device", metavar="TEXT", help="auto, cpu, cuda or cuda:0 (default: auto)")
+    add(
+        "--dtype",
+        metavar="TEXT",
+        help="auto (bfloat16 on a GPU, else float32), float32 or bfloat16 (default: auto, or that of the entry to verify)",
+    )
+    add(
+        "--sample-batch",
+        type=at_least(1),
+        metavar="N",
+        help="responses sampled at the same time, at most (default: 1024)",
+    )
     add(
         "--price",
         type=_price,
@@ -109,14 +120,16 @@ def _entry_name(arguments: argparse.Namespace) -> str:
 def _plan(arguments: argparse.Namespace, track: str, seed: int, models: list[str], out: Path) -> Plan:
     from vpo_agent.bench.sample import make_plan
 
+    given = {name: getattr(arguments, name) for name in ("device", "dtype", "sample_batch")}
+    hardware = {name: value for name, value in given.items() if value is not None}
     endpoint = None
     if arguments.endpoint is not None:
-        if arguments.models:
-            raise ValueError(f"{arguments.models[0]!r} does not apply to a model behind an endpoint: leave it out")
+        for shown in [repr(model) for model in models] + [f"--{name.replace('_', '-')}" for name in hardware]:
+            raise ValueError(f"{shown} does not apply to a model behind an endpoint: leave it out")
         endpoint = open_endpoint(arguments, unfinished(out))
     elif arguments.model is not None:
         raise ValueError("--model applies only to a model behind an --endpoint: leave it out")
-    return make_plan(track, seed, models, endpoint, arguments.device)
+    return make_plan(track, seed, models, endpoint, **hardware)
 
 
 def _cost(plan: Plan, price: tuple[float, float] | None) -> str:
@@ -151,6 +164,8 @@ def _verify(arguments: argparse.Namespace) -> None:
     from vpo_agent.policy.downloads import check_saved_model
 
     entry = read_entry(arguments.verify)
+    if arguments.endpoint is None:
+        arguments.dtype = arguments.dtype or entry["sampling"]["dtype"]
     models = list(arguments.models)
     if not models:
         targets = {task: model["target"] for task, model in entry["models"].items()}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FOR_A_POOL = ("target", "k", "threshold", "out", "imports", "trusted", "run", "argv")
 """Arguments that also apply to a sample file; all others concern sampling."""
-NOT_FOR_AN_ENDPOINT = ("target", "checkpoint", "device", "sample_batch")
+NOT_FOR_AN_ENDPOINT = ("target", "checkpoint", "device", "dtype", "sample_batch")
 """Arguments without a meaning for a model behind an endpoint."""
 ONLY_FOR_AN_ENDPOINT = ("model", "api", "api_key_env", "concurrency", "timeout", "reply_timeout", "retries")
 """Arguments that need ``--endpoint``."""
@@ -92,6 +92,11 @@ def add_parser(commands: Commands) -> None:
     add("--seed", type=at_least(0), metavar="N", help="seed of sampling (default: the run's, or 0)")
     add_thinking_option(parser, "default: the run's, or off; behind an endpoint, as the server chooses")
     add("--device", metavar="TEXT", help="auto, cpu, cuda or cuda:0 (default: the run's, or auto)")
+    add(
+        "--dtype",
+        metavar="TEXT",
+        help="auto (bfloat16 on a GPU, else float32), float32 or bfloat16 (default: the run's, or auto)",
+    )
     add(
         "--sample-batch",
         type=at_least(1),

@@ -30,6 +30,7 @@ DEFAULTS: dict[str, Any] = {
     "max_new_tokens": 1024,
     "seed": 0,
     "device": "auto",
+    "dtype": "auto",
     "sample_batch": "auto",
     "thinking": "off",
     "date": None,
@@ -37,7 +38,7 @@ DEFAULTS: dict[str, Any] = {
 """The options of ``vpo eval`` for a model that is not a run's."""
 
 
-OF_THE_RUN = {"env", "env_kwargs", "max_new_tokens", "seed", "device", "sample_batch", "thinking", "date"}
+OF_THE_RUN = {"env", "env_kwargs", "max_new_tokens", "seed", "device", "dtype", "sample_batch", "thinking", "date"}
 """Settings of a run that its evaluation shares."""
 
 
@@ -68,7 +69,7 @@ def sample_run(folder: Path, given: Mapping[str, Any]) -> Pool:
     trained = config.model_dump(mode="json", include={"model", "method", "method_options"})
     origin = {"run": folder.resolve().name, **trained, "step": step}
     state = partial(trainer_state, step, config.steps)
-    return _sample(given, defaults, origin, model, config.dtype, scalar_weights=config.scalar_weights, state=state)
+    return _sample(given, defaults, origin, model, scalar_weights=config.scalar_weights, state=state)
 
 
 def sample_model(model: str, given: Mapping[str, Any]) -> Pool:
@@ -93,7 +94,6 @@ def _sample(
     defaults: Mapping[str, Any],
     origin: Mapping[str, Any],
     model: str | Path | EndpointPolicy,
-    dtype: str = "auto",
     scalar_weights: list[float] | None = None,
     state: Callable[[], Any] | None = None,
 ) -> Pool:
@@ -121,7 +121,7 @@ def _sample(
         policy = local = LMPolicy.from_pretrained(
             model,
             device=chosen["device"],
-            dtype=dtype,
+            dtype=chosen["dtype"],
             thinking=chosen["thinking"] == "on",
             date=chosen["date"],
         )

@@ -218,6 +218,8 @@ def test_an_entry_of_other_prompts_or_of_another_version_is_refused(capsys: pyte
         (("tasks", "tools"), None, 2, "is damaged: tools has no finite number 'mean'"),
         (("models",), {"tools": {}}, 2, "is damaged: its models are not stated for each task"),
         (("models", "tools"), {}, 2, "is damaged: its models are not stated for each task"),
+        (("sampling", "dtype"), "float8", 2, "is damaged: its dtype is neither float32 nor bfloat16"),
+        (("sampling",), {}, 2, "is damaged: its dtype is neither float32 nor bfloat16"),
         (("seed",), "0", 2, "is damaged: its seed is no whole number"),
         (("track",), [], 2, "is no entry of vpo bench"),
     ],
