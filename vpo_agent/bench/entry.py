@@ -171,7 +171,11 @@ def _damage(entry: Mapping[str, Any]) -> str:
     for model in models.values():
         if not isinstance(model, dict) or not all(isinstance(model.get(key), str) for key in ("target", "weights")):
             return "its models are not stated for each task"
-    if not isinstance(entry["sampling"], dict) or entry["sampling"].get("dtype", 0) not in (None, "float32", "bfloat16"):
+    if not isinstance(entry["sampling"], dict) or entry["sampling"].get("dtype", 0) not in (
+        None,
+        "float32",
+        "bfloat16",
+    ):
         return "its dtype is neither float32 nor bfloat16"
     return ""
 

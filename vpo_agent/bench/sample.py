@@ -187,7 +187,9 @@ def sample_track(plan: Plan, out: Path, say: Callable[[str], None]) -> list[Pool
         if path.exists():
             pool = Pool.load(path)
             if any(pool.source.get(name) != value for name, value in stamp.items()):
-                raise ValueError(f"{str(path)!r} holds answers of another model, dtype, seed or version: give another --out")
+                raise ValueError(
+                    f"{str(path)!r} holds answers of another model, dtype, seed or version: give another --out"
+                )
         else:
             say(f"{number} of {len(plan.tasks)}: {task.name}, answered by {plan.models.get(task.name, 'the endpoint')}")
             pool = _sample(plan, task)

@@ -53,7 +53,8 @@ def add_parser(commands: Commands) -> None:
     add(
         "--dtype",
         metavar="TEXT",
-        help="auto (bfloat16 on a GPU, else float32), float32 or bfloat16 (default: auto, or that of the entry to verify)",
+        help="auto (bfloat16 on a GPU, else float32), float32 or bfloat16 "
+        "(default: auto, or that of the entry to verify)",
     )
     add(
         "--sample-batch",

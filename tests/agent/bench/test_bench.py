@@ -18,6 +18,7 @@ from vpo_agent.bench.sample import make_plan, optimal_responses, sample_track, s
 from vpo_agent.bench.tasks import TRACKS, VERSION, BenchTask, digest
 from vpo_agent.command import main
 from vpo_agent.measure.measures import report_weights
+from vpo_agent.measure.pool import Pool
 from vpo_envs.pareto import set_utility
 from vpo_envs.text import format_answers
 
@@ -170,7 +171,21 @@ def test_a_bench_that_was_stopped_goes_on_and_its_entry_is_reproduced(capsys: py
     assert main(["bench", "--verify", "out/entry.json", "--out", "unasked"]) == 2
 
     assert main(["bench", "--seed", "5", "--out", "out"]) == 2
-    assert "answers of another model, seed or version: give another --out" in capsys.readouterr().err
+    assert "answers of another model, dtype, seed or version: give another --out" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("few")
+def test_an_entry_states_its_dtype_and_is_verified_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--dtype", "bfloat16", "--sample-batch", "7", "--out", "out"]) == 0
+    assert read_entry(Path("out/entry.json"))["sampling"]["dtype"] == "bfloat16"
+    assert main(["bench", "--verify", "out/entry.json", "--out", "again"]) == 0
+    assert {Pool.load(file).source["dtype"] for file in Path("again").glob("*.npz")} == {"bfloat16"}
+    capsys.readouterr()
+
+    assert main(["bench", "--out", "out"]) == 2
+    assert "answers of another model, dtype, seed or version: give another --out" in capsys.readouterr().err
+    assert main(["bench", "--endpoint", "http://127.0.0.1:1/v1", "--model", "some", "--dtype", "float32"]) == 2
+    assert "--dtype does not apply to a model behind an endpoint: leave it out" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("few")
