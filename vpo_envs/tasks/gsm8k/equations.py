@@ -67,6 +67,7 @@ def tokens(left: str) -> list[str]:
     return TOKEN.findall(TIMES.sub("*", plain(left)).replace("//", "/"))
 
 
+@lru_cache(maxsize=1 << 12)  # The answers to a task share many lines.
 def read_equation(text: str) -> Equation:
     """Read an equation: numbers, ``+ - * /`` and parentheses on the left side, and one number on the right side.
 
