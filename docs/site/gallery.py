@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import NamedTuple
 
-from template import DOCS, PAGES, Shown, competing, earned
+from template import DOCS, PAGES, competing, earned
 
 from vpo_envs.text import REPLY_END, REPLY_START
 
@@ -16,8 +16,6 @@ TABLE = re.compile(r"^\| environment \|.*?\n\n", re.MULTILINE | re.DOTALL)
 PICTURES = dict.fromkeys(["vpo/Maze-v0", "vpo/MazeSteps-v0"], "images/maze.png")
 EXCERPT, LINES = 180, 5
 """Characters and lines of an answer on a card."""
-WITHOUT_PAGE = {"vpo/Archive-v0": Shown("vpo/Archive-v0")}
-"""Environments whose page has another template."""
 
 
 class Listed(NamedTuple):
@@ -47,7 +45,7 @@ def card(listed: Listed) -> Iterator[str]:
     yield from (f"[**{listed.env_id}**]({listed.page}.md)", "", f"{listed.task[0].upper()}{listed.task[1:]}.", "")
     if listed.env_id in PICTURES:
         yield from (f"![Two answers that compete]({PICTURES[listed.env_id]})", "")
-    examples = {shown[0].env_id: shown[0] for shown in PAGES.values()} | WITHOUT_PAGE
+    examples = {shown[0].env_id: shown[0] for shown in PAGES.values()}
     if shown := examples.get(listed.env_id):
         task = competing(shown)
         yield "```{raw} html"

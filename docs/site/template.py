@@ -23,7 +23,7 @@ from vpo_envs.checking.conflict import objective_conflict
 from vpo_envs.core import AnyEnv, UnknownFront
 from vpo_envs.pareto import best_set, spread_weights
 from vpo_envs.registration import env_type, make_text_env
-from vpo_envs.text import format_answers
+from vpo_envs.text import REPLY_START, format_answers, readable
 
 DOCS = Path(__file__).resolve().parents[1]
 MAZE = DOCS / "images" / "maze.png"
@@ -57,6 +57,7 @@ PAGES = {
     "gsm8k": (Shown("vpo/GSM8K-v0", "paper"),),
     "personas": (Shown("vpo/Personas-v0"),),
     "reward_models": (Shown("vpo/RewardModels-v0", "paper"),),
+    "archive": (Shown("vpo/Archive-v0"), Shown("vpo/Archive-v0", "compact")),
 }
 """By name of the page in docs/, the tasks that its example shows."""
 
@@ -129,8 +130,13 @@ def example(name: str) -> str:
         cut = "; dots stand for lines that are left out here" if shown.left_out else ""
         lines += [f'Training task {shown.task} of `preset="{shown.preset}"`{cut}:', "", fenced(task.prompt), ""]
         for title, answer, rewards in task.answers:
-            lines += [f"**{title}** earns {earned(task.objectives, rewards)}:", "", fenced(answer), ""]
+            lines += [f"**{title}** earns {earned(task.objectives, rewards)}:", "", fenced(as_written(answer)), ""]
     return "\n".join(lines).rstrip()
+
+
+def as_written(answer: str) -> str:
+    """Return an answer as the page shows it: where the environment replies, as the response with its replies."""
+    return readable(format_answers([answer])) if REPLY_START in answer else answer
 
 
 def earned(objectives: Sequence[str], rewards: Sequence[float]) -> str:
