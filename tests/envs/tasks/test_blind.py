@@ -113,10 +113,10 @@ def test_the_page_says_how_many_tasks_a_test_set_holds(env_id: str, preset: str)
 
 
 if __name__ == "__main__":
-    print("| id | preset | not read | 1 | 3 | 30 |\n|---|---|---|---|---|---|")
+    print("| id | preset | not read | 1 answer | 3 answers | 30 answers |\n|---|---|---|---|---|---|")
     for row, tested in [*((row, TESTED) for row in ROWS), *((row, 60) for row in COSTLY)]:
         print(name_of(row), " | ".join(f"{share:.2f}" for share in measured(row, tested)), "|", flush=True)
-    print("\n| id | preset | of 200 | of 1,000 |\n|---|---|---|---|")
+    print("\n| id | preset | different tasks of 200 | different tasks of 1,000 |\n|---|---|---|---|")
     for env_id in text_env_ids():
         for preset in env_type(env_id).presets:
             if (counts := distinct(env_id, preset)) != (200, 1000):
