@@ -92,8 +92,8 @@ def answers_a_second(env: Env, count: int, repeats: int) -> str:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--repeats", type=int, default=7, help="default 7")
-    parser.add_argument("--tasks", type=int, default=400, help="tasks of one repeat, default 400")
+    parser.add_argument("--repeats", type=int, default=7, help="repeats of each measurement (default: 7)")
+    parser.add_argument("--tasks", type=int, default=400, help="tasks of one repeat (default: 400)")
     chosen = parser.parse_args()
     repeats, few = chosen.repeats, max(1, chosen.tasks // 20)
     print(f"one core, medians of {repeats} repeats of {chosen.tasks} tasks\n{'':<34}{'measured':>14}{'target':>16}")

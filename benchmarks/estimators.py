@@ -1,9 +1,9 @@
-"""Time of the weights and the advantages of one training batch, on one core.
+"""Measure the time of the weightings and the advantages of one training batch, on one core.
 
     python benchmarks/estimators.py
 
-The batch is the paper's: 128 prompts with 8 rollouts of 3 answers and 4 objectives, under 128 weights. The target is
-10 ms for weights and advantages of VPO together.
+The batch is the paper's: 128 prompts with 8 rollouts of 3 answers and 4 objectives, under 128 weightings. The target is
+10 ms for weightings and advantages of VPO together.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROMPTS, ROLLOUTS, ANSWERS, OBJECTIVES, WEIGHTS = 128, 8, 3, 4, 128
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--repeats", type=int, default=50, help="default 50")
+    parser.add_argument("--repeats", type=int, default=50, help="repeats of each measurement (default: 50)")
     repeats = parser.parse_args().repeats
     torch.set_num_threads(1)
     rewards = np.random.default_rng(0).random((PROMPTS, ROLLOUTS, ANSWERS, OBJECTIVES), dtype=np.float32)

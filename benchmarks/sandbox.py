@@ -26,7 +26,7 @@ PROGRAM = Program(
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--repeats", type=int, default=30, help="default 30")
+    parser.add_argument("--repeats", type=int, default=30, help="candidates run in each tier (default: 30)")
     repeats = parser.parse_args().repeats
     print(f"{repeats} repeats\n{'':<12}{'median':>12}{'nine in ten':>14}{'target':>12}")
     for tier in Tier:

@@ -365,11 +365,11 @@ def save_smollm2(folder: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="tiny-maze", help="default tiny-maze; or smollm2")
-    parser.add_argument("--steps", type=int, default=7, help="measured steps, default 7")
+    parser.add_argument("--model", default="tiny-maze", help="tiny-maze or smollm2 (default: tiny-maze)")
+    parser.add_argument("--steps", type=int, default=7, help="measured steps (default: 7)")
     known = ["fixed", "natural", "compact"]
-    parser.add_argument("--settings", nargs="+", choices=known, default=known, help="default all")
-    parser.add_argument("--trainers", nargs="+", choices=NAMES, default=["ours", "trl"], help="default ours trl")
+    parser.add_argument("--settings", nargs="+", choices=known, default=known, help="default: all settings")
+    parser.add_argument("--trainers", nargs="+", choices=NAMES, default=["ours", "trl"], help="default: ours and trl")
     parser.set_defaults(**SIZES, device="cpu", dtype="float32", target=TARGET)
     if parser.parse_args().model == "smollm2":
         parser.set_defaults(**SMALL, dtype="bfloat16")

@@ -35,12 +35,12 @@ JSON_ENDINGS = (".json", ".jsonl", ".ndjson")
 SHOWN_CHARS = 40
 """Characters of a bad value that a message shows."""
 MOST_CHARS = 1 << 28
-"""Longest line of a file, and longest array of rows: a compressed megabyte can hold a gigabyte."""
+"""Most characters of a line, and of an array of rows: a compressed megabyte can hold a gigabyte."""
 MOST_UNPACKED, MOST_PER_BYTE = 1 << 29, 50
-"""Bytes that the rows of a packed file may have together: the larger of so many, and so many for each of its bytes. A
-kilobyte of parquet can hold a text of a megabyte 20,000 times."""
+"""Most bytes that the rows of a packed file may have together: the first number, or the second number for each byte of
+the file if that is more. A kilobyte of parquet can hold a text of a megabyte 20,000 times."""
 BYTES_OF_A_VALUE = 64
-"""At least, of a value of a row in Python, with its share of the row."""
+"""Fewest bytes that a value of a row takes in Python, with its share of the row."""
 ENDINGS = (*JSON_ENDINGS, *(f"{ending}.gz" for ending in JSON_ENDINGS), ".parquet")
 
 
@@ -181,7 +181,7 @@ def _json_rows(path: Path, source: str) -> Iterator[tuple[str, object]]:
             if line.lstrip().startswith("["):
                 array = line + text.read(MOST_CHARS)
                 if text.read(1):
-                    raise ValueError(f"{source} is longer than {MOST_CHARS:,} characters: write one row a line")
+                    raise ValueError(f"{source} is longer than {MOST_CHARS:,} characters: write one row per line")
                 try:
                     rows = parse_json(array, any_length=True, most_values=None)
                 except ValueError as error:

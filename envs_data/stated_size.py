@@ -14,11 +14,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from envs_data.parsing import read_object
 
 MOST_PER_BYTE = 4
-"""Weights in a byte of a file: twice as many as in formats with four bits."""
+"""Most weights in a byte of a file: twice as many as in formats with four bits per weight."""
 _LAYERS, _EXPERTS = re.compile(r"(num|n)_(\w+_)?layers?"), re.compile(r"(num|n)_(\w+_)?experts")
 """Names of settings that say how many modules of a kind there are."""
 BYTES_OF_AN_EXPERT = 256
-"""At least: experts may share a tensor."""
+"""Fewest bytes of an expert in a file; experts are not counted by tensors, which they may share."""
 
 
 def check_stated_modules(folder: Path) -> None:

@@ -32,8 +32,10 @@ def main() -> None:
     )
     parser.add_argument("--mazes", type=int, default=16, help="held-out mazes (default: 16)")
     parser.add_argument("--answers", type=int, default=150, help="routes sampled for each maze (default: 150)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("searches/evolve_maze"))
+    parser.add_argument("--seed", type=int, default=0, help="seed of sampling (default: 0)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("searches/evolve_maze"), help="output folder (default: searches/evolve_maze)"
+    )
     options = parser.parse_args()
 
     targets = [

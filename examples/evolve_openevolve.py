@@ -105,16 +105,40 @@ def evaluate(program_path: str) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--api-base", default="http://127.0.0.1:8000/v1", metavar="URL")
-    parser.add_argument("--env", default="vpo/Maze-v0")
-    parser.add_argument("--env-kwargs", type=json.loads, default={}, metavar="JSON")
+    parser.add_argument(
+        "--api-base",
+        default="http://127.0.0.1:8000/v1",
+        metavar="URL",
+        help="base of the endpoint's API (default: http://127.0.0.1:8000/v1)",
+    )
+    parser.add_argument("--env", default="vpo/Maze-v0", help="id of the environment (default: vpo/Maze-v0)")
+    parser.add_argument(
+        "--env-kwargs",
+        type=json.loads,
+        default={},
+        metavar="JSON",
+        help="arguments of the environment, as JSON",
+    )
     parser.add_argument("--num-answers", type=int, default=1, help="answers per response of the policy (default: 1)")
     parser.add_argument("--index", type=int, default=0, help="index of the task in the test split (default: 0)")
-    parser.add_argument("--variation", choices=("prefix", "rewrite"), default="prefix")
+    parser.add_argument(
+        "--variation",
+        choices=("prefix", "rewrite"),
+        default="prefix",
+        help="how a child is made: the policy finishes a prefix of its parent, or answers OpenEvolve's prompt "
+        "(default: prefix)",
+    )
     parser.add_argument("--iterations", type=int, default=50, help="children of the evolution (default: 50)")
-    parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--max-tokens", type=int, help="length limit of a response (default: what fits the model)")
-    parser.add_argument("--out", type=Path, default=Path("searches/evolve_openevolve"))
+    parser.add_argument("--temperature", type=float, default=1.0, help="sampling temperature (default: 1)")
+    parser.add_argument(
+        "--max-tokens", type=int, help="length limit of a response, in tokens (default: what fits the model)"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("searches/evolve_openevolve"),
+        help="output folder (default: searches/evolve_openevolve)",
+    )
     options = parser.parse_args()
     if find_spec("openevolve") is None:
         raise ValueError("this example needs the package openevolve: pip install openevolve")

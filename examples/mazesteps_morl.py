@@ -77,6 +77,6 @@ def main(steps: int = 20000, seed: int = 0) -> tuple[float, float, float]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=20000, help="moves to learn from (default: 20000)")
     sys.exit(exit_status(partial(main, parser.parse_args().steps)))

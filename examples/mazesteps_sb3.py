@@ -59,6 +59,6 @@ def main(steps: int = 8000) -> tuple[float, float, float]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=8000, help="moves to learn from (default: 8000)")
     sys.exit(exit_status(partial(main, parser.parse_args().steps)))

@@ -34,7 +34,7 @@ ENV = "vpo/Programs-v0"
 ARMS = {"grpo": 1, "max_at_k": 1, "vpo": 3, "vpo-pool4": 3}
 """Arms of the study, with the answers of a response."""
 BASE = "base-3"
-"""The base with three answers a response, with which all are compared."""
+"""The base with three answers per response, with which all policies are compared."""
 METHODS = ("best-of-n", "evolve")
 NUM_TASKS = 200
 """Test tasks among which hard ones are sought."""
@@ -49,7 +49,12 @@ def main() -> None:
     """Search if that is asked for, and print a table for each task."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--from", dest="results", type=Path, default=RESULTS, help="folder of data files")
-    parser.add_argument("--tasks", nargs="+", default=["programs-4", "programs-long"])
+    parser.add_argument(
+        "--tasks",
+        nargs="+",
+        default=["programs-4", "programs-long"],
+        help="labels of tasks of the study (default: programs-4 programs-long)",
+    )
     parser.add_argument("--search", action="store_true", help="search what is not yet searched")
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="with --search: parent of the study's runs")
     parser.add_argument("--out", type=Path, default=Path("runs/searches"), help="with --search: folder of the answers")

@@ -32,7 +32,6 @@ import argparse
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -166,6 +165,7 @@ def run(form: dict[str, Any], out: Path, path: Path) -> None:
     """Train what is not yet trained, search what is not yet searched, and write the data file."""
     import rejection  # noqa: F401  # registers the method
 
+    from vpo_agent.measure.sampling import hash_of_task
     from vpo_agent.rollouts.collect import make_text_env
     from vpo_agent.runs.run_data import commit_of_code
     from vpo_agent.runs.whole_files import library_versions
@@ -182,17 +182,12 @@ def run(form: dict[str, Any], out: Path, path: Path) -> None:
     env = make_text_env(ENV, **difficulty(told=False), split="test")
     data = {
         "form": form,
-        "functions": [hash_of(env.task(index).canonical) for index in range(form["tasks"])],
+        "functions": [hash_of_task(env.task(index)) for index in range(form["tasks"])],
         "commit": commit_of_code(),
         "versions": library_versions(),
     }
     searches = ",\n  ".join(f"{json.dumps(arm)}: {json.dumps(of)}" for arm, of in solved_at.items())
     path.write_text(f'{json.dumps(data)[:-1]},\n "solved_at": {{\n  {searches}\n }}}}\n', encoding="utf-8")
-
-
-def hash_of(canonical: str) -> str:
-    """Return a hash of a task in canonical form."""
-    return blake2b(canonical.encode(), digest_size=8).hexdigest()
 
 
 def trained(form: dict[str, Any], out: Path, arm: str, seed: int, told: bool) -> Path:

@@ -433,10 +433,12 @@ def chosen(known: Collection[str], wanted: Collection[str]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the tables of a study."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path, help="such as studies/conflict.toml")
+    parser.add_argument("file", type=Path, help="study file, such as studies/conflict.toml")
     parser.add_argument("--from", dest="results", type=Path, default=RESULTS, help="folder of data files")
-    parser.add_argument("--measures", nargs="+", choices=MEASURES, default=MEASURES)
-    parser.add_argument("--tasks", nargs="+", default=[], help="labels (default: all)")
+    parser.add_argument(
+        "--measures", nargs="+", choices=MEASURES, default=MEASURES, help="measures to show (default: all)"
+    )
+    parser.add_argument("--tasks", nargs="+", default=[], help="labels of tasks (default: all)")
     options = parser.parse_args(arguments)
     try:
         scores = StudyScores(read_study(options.file), options.results)

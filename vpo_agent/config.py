@@ -60,7 +60,7 @@ class Task(_Group):
         "tiny-maze", "causal LM: a name on Hugging Face, a folder, a GGUF file, or the bundled tiny-maze"
     )
     seed: Evaluated[int] = _setting(
-        0, "seeds objective weightings, new adapters and sampling; the tasks stay the same", ge=0
+        0, "seed of drawn weightings, new adapters and sampling; the tasks stay the same", ge=0
     )
     steps: Resumable[int] = _setting(200, "training steps, each one batch of rollouts", ge=1)
 
@@ -106,11 +106,11 @@ class Method(_Group):
         f"answers per rollout, m; none: {SET_SIZE} for methods that score sets, else 1; several numbers, such as "
         "1,1,3, are asked for by equal shares of the prompts of a step",
     )
-    num_weights: int = _setting(128, "weight vectors per prompt, K; a power of two except for iid", ge=1)
-    alpha: float = _setting(1.0, "Dirichlet concentration of the weights", gt=0)
-    weight_sampler: WeightSampler = _setting("sobol", "how weights are drawn: sobol, or iid as in the paper")
+    num_weights: int = _setting(128, "weightings drawn for each prompt, K; a power of two except with iid", ge=1)
+    alpha: float = _setting(1.0, "Dirichlet concentration of the drawn weightings; 1 is uniform", gt=0)
+    weight_sampler: WeightSampler = _setting("sobol", "how weightings are drawn: sobol, or iid as in the paper")
     scalar_weights: list[float] | None = _setting(
-        None, "fixed weights of the scalar reward, one per objective; none: those of the task", strict=False
+        None, "fixed weighting of the scalar reward, a number per objective; none: that of the task", strict=False
     )
 
     @field_validator("num_answers", mode="before")
@@ -125,7 +125,7 @@ class Method(_Group):
 class Sampling(_Group):
     """the rollouts of a training step"""
 
-    prompts_per_step: int = _setting(16, "prompts in a batch, P", ge=1)
+    prompts_per_step: int = _setting(16, "prompts of a training step, P", ge=1)
     rollouts_per_prompt: int = _setting(8, "rollouts of each prompt, G", ge=1)
     max_new_tokens: int = _setting(1024, "length limit of a response, in tokens", ge=1)
     temperature: float = _setting(1.0, "sampling temperature in training", gt=0)
@@ -162,8 +162,8 @@ class Optimisation(_Group):
     max_grad_norm: float = _setting(1.0, "norm to which gradients are clipped", gt=0)
     minibatch_prompts: int | None = _setting(None, "prompts per optimizer step; none: the whole batch", ge=1)
     epochs: int = _setting(1, "passes over each batch", ge=1)
-    clip_low: float = _setting(0.2, "the probability ratio is clipped below at 1 minus this", ge=0, le=1)
-    clip_high: float = _setting(0.2, "the probability ratio is clipped above at 1 plus this", ge=0)
+    clip_low: float = _setting(0.2, "the probability ratio is clipped below at 1 minus this number", ge=0, le=1)
+    clip_high: float = _setting(0.2, "the probability ratio is clipped above at 1 plus this number", ge=0)
     kl_coef: float = _setting(1e-3, "weight of the KL penalty to the base; 0 loads no second model", ge=0)
     importance_cap: float | None = _setting(
         None, "cap on the trainer-to-sampler probability ratio that weights each token; none: off", gt=0
@@ -178,7 +178,7 @@ class Evaluation(_Group):
         "test", "split of the table before and after training"
     )
     eval_prompts: Evaluated[int] = _setting(100, "prompts of the table before and after training", ge=2)
-    eval_answers: Evaluated[int] = _setting(30, "answers sampled per prompt, rounded up to whole rollouts", ge=1)
+    eval_answers: Evaluated[int] = _setting(30, "answers sampled per prompt, rounded up to whole responses", ge=1)
     eval_temperature: Evaluated[float] = _setting(1.0, "sampling temperature in evaluation", gt=0)
     eval_every: Incidental[int] = _setting(0, "steps between evaluations on validation prompts; 0: never", ge=0)
     eval_every_prompts: Evaluated[int] = _setting(
@@ -187,7 +187,7 @@ class Evaluation(_Group):
 
 
 class Hardware(_Group):
-    """devices, memory and worker processes"""
+    """devices, memory and threads"""
 
     device: Incidental[str] = _setting("auto", "auto, cpu, cuda or cuda:0")
     dtype: str = _setting("auto", "auto (bfloat16 on a GPU, else float32), float32 or bfloat16")
@@ -295,7 +295,7 @@ class TrainConfig(Hardware, Evaluation, Optimisation, Sampling, Method, Run):
 
     @cached_property
     def answer_shares(self) -> list[int]:
-        """The numbers of answers that prompts ask for, each as often as its share: mostly one, m."""
+        """The numbers of answers that prompts ask for, each as often as its share of the prompts; usually m alone."""
         chosen = self.num_answers or default_num_answers(self.method)
         return chosen if isinstance(chosen, list) else [chosen]
 
@@ -310,7 +310,7 @@ class TrainConfig(Hardware, Evaluation, Optimisation, Sampling, Method, Run):
         return max(self.answer_shares)
 
     def eval_rollouts(self, num_answers: int) -> int:
-        """Return the rollouts per prompt that give at least ``eval_answers`` answers."""
+        """Return the responses to each prompt that give at least ``eval_answers`` answers."""
         return -(-self.eval_answers // num_answers)
 
     def grouped(self) -> dict[str, dict[str, Any]]:
@@ -484,7 +484,7 @@ def is_run(folder: Path) -> bool:
 def read_run_config(folder: Path, stated: Collection[str] = ()) -> TrainConfig:
     """Return the settings of the run in ``folder``, with an environment that imports nothing.
 
-    Arguments of the environment that are neither harmless nor trusted are an error, but for those in ``stated``, for
+    Arguments of the environment that are neither harmless nor trusted are an error, except those in ``stated``, for
     which the user gives a value.
     """
     path = folder / CONFIG_FILE

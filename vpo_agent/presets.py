@@ -29,7 +29,7 @@ _COMPACT = {
     "eval_every": 50,
     "eval_prompts": 200,
 }
-"""With a bundled model, for a CPU."""
+"""Settings for a bundled model on a CPU."""
 _SMALLER = {
     "prompts_per_step": 32,
     "minibatch_prompts": 16,

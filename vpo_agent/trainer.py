@@ -66,7 +66,7 @@ class StepResult:
     """The result of a step."""
 
     row: dict[str, Any]
-    """Its row for the log."""
+    """Row of the step for the log."""
     rollouts: Rollouts
 
 

@@ -15,7 +15,7 @@ from vpo_envs.common.libraries import check_package
 
 T = TypeVar("T")
 MAX_REPLY = 1 << 26
-"""Bytes of a reply."""
+"""Most bytes of a reply."""
 
 
 class EndpointError(ValueError):

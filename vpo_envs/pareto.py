@@ -139,11 +139,11 @@ class BestSets(NamedTuple):
     """Expected utilities E_w[max w·r], w uniform on the simplex, of the best small sets of points; or their means."""
 
     single: float
-    """Of the best single point."""
+    """Utility of the best single point."""
     three: float
-    """Of the best three points."""
+    """Utility of the best three points."""
     three_by_scalar: float
-    """Of the best three among the points whose scalar reward is within :data:`NEARLY` of the best one."""
+    """Utility of the best three among the points whose scalar reward is within :data:`NEARLY` of the best one."""
 
     @property
     def set_gain(self) -> float:

@@ -31,7 +31,7 @@ class CodeProblem(BaseModel):
     inputs: tuple[str, ...]
     """The arguments as a JSON array, or the text of standard input."""
     outputs: tuple[tuple[str, ...], ...] = ()
-    """For each input the output of the reference, or of each reading: JSON, or the text of standard output."""
+    """Outputs of the reference solution, or of each reading, one per input: JSON, or the text of standard output."""
     entry: str = ""
     """Name of the function that tests call."""
     starter: str = ""
@@ -39,7 +39,7 @@ class CodeProblem(BaseModel):
     wrong: tuple[str, ...] = ()
     """Two solutions with a likely mistake."""
     wrong_passes: tuple[str, ...] = ()
-    """For each wrong solution a ``1`` or a ``0`` for each test."""
+    """Results of each wrong solution: a ``1`` for each test that it passes, and a ``0`` for each other."""
     readings: tuple[str, ...] = ()
     """A solution for each reading."""
 

@@ -216,7 +216,7 @@ def test_a_pool_from_before_that_is_missing_or_damaged_is_sampled_again(
     capsys.readouterr()
     assert train_and_report(Job(config, resume=True)) == expected
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "pool_before" in line]
-    assert line.startswith(f"cannot read the pool of answers {str(path)!r}: ")
+    assert line.startswith(f"cannot read the sample file {str(path)!r}: ")
     assert line.endswith(": sampling it again from the base")
     again = Pool.load(path)
     np.testing.assert_array_equal(again.rewards, lost.rewards)

@@ -323,7 +323,7 @@ def test_a_compressed_file_is_not_unpacked_beyond_the_longest_line(
     monkeypatch.setattr(readers, "MOST_CHARS", 100)
     for name, text, message in (
         ("a.jsonl.gz", '{"question": "' + 1000 * "x" + '"}', "line 1 is longer than 100 characters"),
-        ("b.json.gz", "[\n" + 1000 * " \n" + "]", "longer than 100 characters: write one row a line"),
+        ("b.json.gz", "[\n" + 1000 * " \n" + "]", "longer than 100 characters: write one row per line"),
         ("c.json", "[" + 1000 * " " + "]", "line 1 is longer than 100 characters"),
     ):
         with pytest.raises(ValueError, match=f"{name}.*{message}"):

@@ -47,11 +47,11 @@ class Written(NamedTuple):
     """What a model wrote in one response."""
 
     text: str
-    """With the replies of the environment in it."""
+    """The whole response, with the replies of the environment in it."""
     tokens: int
-    """Without those of the replies."""
+    """Number of tokens that the model wrote, without those of the replies."""
     is_cut: bool
-    """Whether it was not finished."""
+    """Whether the response was cut off before its end."""
 
 
 class ScoredResponse(NamedTuple):
@@ -60,12 +60,12 @@ class ScoredResponse(NamedTuple):
     row: int
     """Row of the data set; responses to the same row are a group."""
     task: str
-    """As JSON."""
+    """The task as JSON."""
     num_answers: int
-    """m, the number of answers that it was asked for."""
+    """Number of answers that the prompt asked for, m."""
     tokens: int
     rewards: NDArray[np.float32]
-    """(m, d)."""
+    """Reward vectors of the answers, (m, d)."""
     valid: bool
     """Whether the scorer worked for every answer."""
 
@@ -79,7 +79,7 @@ class TRLAdapter:
         method: A registered estimator whose advantages have mean 0 in a group. ``max_at_k`` and ``set_rl``
             have that with ``baseline="others"``, which is set here.
         method_options: Options of the estimator.
-        rollouts_per_prompt: G.
+        rollouts_per_prompt: Rollouts of each prompt, G, at least 2.
         num_answers: The different numbers of answers that prompts may ask for; that of the environment by default.
         updates_per_step: Optimizer steps that TRL takes on the rollouts of a training step.
         thinking: Whether the chat template is asked for thoughts before the answer.

@@ -64,7 +64,7 @@ def grpo_settings(config: TrainConfig, *, processes: int, on_gpu: bool) -> dict[
     if per_update * group % processes:
         raise ValueError(
             f"{per_update} prompts x {group} rollouts per optimizer step cannot be shared evenly by {processes} "
-            "processes: choose a multiple"
+            f"processes: choose numbers whose product is a multiple of {processes}"
         )
     updates = updates_per_step(config)
     share = per_update * group // processes

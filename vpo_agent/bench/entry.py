@@ -28,7 +28,7 @@ from vpo_envs.pareto import set_utility
 from vpo_envs.text import answer_tags
 
 TOLERANCE = 0.005
-"""By how much the scores of a local model may differ when they are sampled again."""
+"""By how much a number of an entry may differ when a local model is sampled again."""
 MOST = 1e12
 """Upper bound of the numbers of an entry."""
 NEEDED = {"track", "name", "score", "tasks", "seed", "prompts", "models", "sampling"}
@@ -191,9 +191,10 @@ def _has_number(row: Any, column: str) -> bool:
 
 
 def differences(entry: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str, float]:
-    """Return by how much the numbers of two entries differ: means under ``score`` and the tasks' names, then the rest.
+    """Return by how much the numbers of two entries differ.
 
-    Differences of counts are shares of the greater count; a number that one entry lacks differs by infinity.
+    The mean scores come first, under ``score`` and the names of the tasks, then all other numbers. The difference of
+    two counts is a share of the larger one. A number that one entry lacks differs by infinity.
     """
     pairs = {"score": (entry["score"], again["score"])}
     pairs |= {name: (entry["tasks"][name], row) for name, row in again["tasks"].items()}

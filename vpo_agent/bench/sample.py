@@ -122,7 +122,7 @@ class Plan(NamedTuple):
         return {"bench": VERSION, "track": self.track, "task": task.name, "prompts": prompts, **model}
 
     def size(self) -> dict[str, int]:
-        """Return the numbers of prompts and responses, and of tokens: read, roughly, and generated, at most."""
+        """Return the numbers of prompts and responses, the tokens read (estimated) and the most tokens generated."""
         texts = [text for prompts in self.prompts.values() for text in prompts]
         generated = sum(RESPONSES * len(self.prompts[task.name]) * task.max_new_tokens for task in self.tasks)
         read = sum(len(text) // 4 + 1 for text in texts)
@@ -191,7 +191,10 @@ def sample_track(plan: Plan, out: Path, say: Callable[[str], None]) -> list[Pool
                     f"{str(path)!r} holds answers of another model, dtype, seed or version: give another --out"
                 )
         else:
-            say(f"{number} of {len(plan.tasks)}: {task.name}, answered by {plan.models.get(task.name, 'the endpoint')}")
+            say(
+                f"task {number} of {len(plan.tasks)}: {task.name}, answered by "
+                f"{plan.models.get(task.name, 'the endpoint')}"
+            )
             pool = _sample(plan, task)
             pool = replace(pool, source={**pool.source, **stamp})
             pool.save(path)

@@ -66,7 +66,7 @@ def add_parser(commands: Commands) -> None:
         "--price",
         type=_price,
         metavar="IN,OUT",
-        help="price of a million tokens read, and of a million tokens generated",
+        help="prices of a million tokens read and of a million tokens generated, in any currency",
     )
     add(
         "--verify",
@@ -183,18 +183,24 @@ def _verify(arguments: argparse.Namespace) -> None:
             )
         plan = _plan(arguments, entry["track"], entry["seed"], models, out)
         if digest(plan.prompts) != entry["prompts"]:
-            raise Failed(f"the prompts of {str(arguments.verify)!r} are not those of the installed version")
+            raise Failed(
+                f"the prompts of {str(arguments.verify)!r} are not those of the installed version: install the version "
+                "that wrote the entry"
+            )
         for task, model in entry["models"].items():
             if weights_hash(plan.models[task]) != model["weights"]:
-                raise Failed(f"{task}: the weights of {plan.models[task]!r} are not those that the entry states")
+                raise Failed(
+                    f"{task}: the weights of {plan.models[task]!r} are not those that the entry states: give the model "
+                    f"of the entry, as {task}=MODEL"
+                )
         print(_cost(plan, arguments.price), flush=True)
         pools = sample_track(plan, out, lambda line: print(line, file=sys.stderr, flush=True))
         again = make_entry(plan, pools, entry["name"])
     by_name = differences(entry, again)
-    print(f"{headline(entry)}\nsampled again: {again['score']['mean']:.3f}")
+    print(f"{headline(entry)}\nscore when sampled again: {again['score']['mean']:.3f}; differences:")
     for name in ("score", *entry["tasks"]):
         print(f"  {name}: {by_name[name] + 0:+.4f}")
     too_large = [f"{name} differs by {value:+.4f}" for name, value in by_name.items() if abs(value) > TOLERANCE]
     if too_large:
-        raise Failed(f"{', '.join(too_large)}: more than {TOLERANCE}")
-    print(f"reproduced: no number differs by more than {TOLERANCE}, counts as shares")
+        raise Failed(f"not reproduced: {', '.join(too_large)}, and the tolerance is {TOLERANCE}")
+    print(f"reproduced: no number differs by more than {TOLERANCE}, and no count by more than that share")

@@ -38,7 +38,7 @@ def add_parser(commands: Commands) -> None:
         "envs",
         help="list the environments, or show a task of one with answers",
         description="List the environments and their objectives. With an id, show one task: its prompt, answers with "
-        "their reward vectors, the arguments of the environment, and the gain from a set and from the vector.",
+        "their reward vectors, the arguments of the environment, and what sets of answers and the reward vector gain.",
     )
     envs.add_argument("id", nargs="?", help=f"{env_help} (default: list all)")
     envs.add_argument(
@@ -232,7 +232,7 @@ def _show_steps(env_id: str, index: int, env_kwargs: dict[str, Any]) -> None:
     _, info = env.reset(options={"index": index})
     print(f"{env_id}: {_first_line(env_class)}\n\nobservation: {env.observation_space}\naction: {env.action_space}")
     print(f"reward: a vector of {show_objectives(info['objectives'])}")
-    print("several at once: gym.make_vec without a vectorization_mode (Gymnasium's own take scalar rewards only)")
+    print("several at once: gym.make_vec without a vectorization_mode (Gymnasium's modes take scalar rewards only)")
     if draws:
         print(f"\n{env.render()}")
 

@@ -82,7 +82,7 @@ def add_parser(commands: Commands) -> None:
         help="step of a run's checkpoint, or base for the model before training (default: the newest)",
     )
     add("--temperature", type=float, metavar="T", help="sampling temperature (default: the run's, or 1)")
-    add("--num-answers", type=at_least(1), metavar="M", help="answers per rollout (default: the run's, or 1)")
+    add("--num-answers", type=at_least(1), metavar="M", help="answers per response (default: the run's, or 1)")
     add(
         "--max-new-tokens",
         type=at_least(1),
@@ -107,7 +107,8 @@ def add_parser(commands: Commands) -> None:
         "--threshold",
         type=float,
         metavar="R",
-        help="scalar reward from which an answer passes, for pass@k (default: within 0.02 of the exact front's best)",
+        help="scalar reward from which an answer solves its task, for pass@k (default: within 0.02 of the best on the "
+        "exact front)",
     )
     add("--out", type=Path, metavar="FOLDER", help="output folder (default: named after the target)")
     add("--harbor", type=Path, metavar="JOBS", help="measure the trials in this folder of Harbor's jobs instead")
@@ -174,7 +175,7 @@ def _evaluate_saved_pool(arguments: argparse.Namespace, given: Mapping[str, Any]
     try:
         _report(evaluated, arguments, out)
     except OSError as error:
-        raise ValueError(f"cannot write the folder {str(out)!r}, {error.strerror or error}") from error
+        raise ValueError(f"cannot write the folder {str(out)!r}: {error.strerror or error}") from error
 
 
 def _report_new_pool(evaluated: Evaluated, arguments: argparse.Namespace, out: Path) -> None:
@@ -187,8 +188,8 @@ def _report_new_pool(evaluated: Evaluated, arguments: argparse.Namespace, out: P
         _report(evaluated, arguments, out)
     except OSError as error:
         again = vpo_command("eval", str(kept), "--out", str(out))
-        way_out = f": what was sampled is kept, so give {again}" if kept.is_file() else ""
-        raise ValueError(f"cannot write the folder {str(out)!r}, {error.strerror or error}{way_out}") from error
+        way_out = f"; what was sampled is kept, so give {again}" if kept.is_file() else ""
+        raise ValueError(f"cannot write the folder {str(out)!r}: {error.strerror or error}{way_out}") from error
     kept.unlink()
 
 

@@ -60,23 +60,33 @@ def add_parser(commands: Commands) -> None:
     add("--validation", type=at_least(1), default=128, metavar="N", help="validation prompts (default: 128)")
     add_thinking_option(verl, "in the printed command; default: off")
     add("--rollouts", type=at_least(2), default=8, metavar="G", help="rollouts of each prompt, G (default: 8)")
-    add("--num-weights", type=at_least(1), default=128, metavar="K", help="weight vectors per prompt, K (default: 128)")
+    add(
+        "--num-weights",
+        type=at_least(1),
+        default=128,
+        metavar="K",
+        help="weightings of each prompt, K (default: 128)",
+    )
     add(
         "--weight-sampler",
         default="sobol",
         metavar="{iid,sobol}",
-        help="how weights are drawn: sobol, or iid as in the paper (default: sobol)",
+        help="how weightings are drawn: sobol, or iid as in the paper (default: sobol)",
     )
     add(
-        "--alpha", type=float, default=1.0, metavar="NUMBER", help="Dirichlet concentration of the weights (default: 1)"
+        "--alpha",
+        type=float,
+        default=1.0,
+        metavar="NUMBER",
+        help="Dirichlet concentration of the weightings; 1: uniform (default: 1)",
     )
     add(
         "--scalar-weights",
         type=json_list,
         metavar="N,…",
-        help="fixed weights of the scalar reward, one per objective (default: those of the environment)",
+        help="fixed weighting of the scalar reward, a number per objective (default: that of the environment)",
     )
-    add("--seed", type=at_least(0), default=0, metavar="N", help="seed of the weights (default: 0)")
+    add("--seed", type=at_least(0), default=0, metavar="N", help="seed of the drawn weightings (default: 0)")
     verl.set_defaults(run=run_verl)
     verifiers = trainers.add_parser(
         "verifiers",
@@ -95,7 +105,7 @@ def add_parser(commands: Commands) -> None:
         "--scalar-weights",
         type=json_list,
         metavar="N,…",
-        help="weights of the rewards, one per objective (default: those of the environment)",
+        help="weighting of the rewards, a number per objective (default: that of the environment)",
     )
     add(
         "--vpo-gym",

@@ -127,7 +127,7 @@ def _show_score(env: AnyEnv, task: Any, scored: NDArray[np.float64], reference: 
         spread = spread_weights(int(active.sum()))
         utility = set_utility(scored[:, active], spread)
         highest = set_utility(reference.vectors[:, active], spread)
-        print(f"All answers together, averaged over all weightings: {utility:.2f} of at most {highest:.2f}.")
+        print(f"Utility of all answers, averaged over all weightings: {utility:.2f} of at most {highest:.2f}.")
 
 
 def _typed_lines() -> Iterator[str]:

@@ -24,7 +24,8 @@ def add_rewards_options(parser: argparse.ArgumentParser) -> None:
         help="names of fields that the file calls otherwise, such as prompt=question",
     )
     range_help = (
-        "range of the rewards: LOW,HIGH for all, NAME=LOW,HIGH for one, or measured on some answers (default: 0,1)"
+        "range of the rewards: LOW,HIGH for all of them, NAME=LOW,HIGH for one, or the word measured, which takes the "
+        "range of some answers (default: 0,1)"
     )
     add("--range", action="append", metavar="LOW,HIGH", help=range_help)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from vpo_agent.runs.study import StudyRun
 
 EXPLORED = 4
-"""Largest number of policies on the page with the weights to move."""
+"""Largest number of policies on the page of ``vpo explore``."""
 EXAMPLE = """\
 # vpo study FILE runs every arm (a method with its settings) with every seed on every task, and compares the arms with
 # the baseline.
@@ -169,4 +169,4 @@ def _explore(runs: Sequence[StudyRun], out: Path) -> None:
     from vpo_agent.explore.page import explore_runs
 
     explore_runs([first_run[label] for label in shown], shown, out)
-    print(f"move the weights and see whose answer wins: {out}")
+    print(f"change the weighting and see whose answer wins: {out}")

@@ -1,4 +1,4 @@
-"""``explore.html``: a page to move the weights of the objectives on, and to watch which answer of each policy wins."""
+"""``explore.html``: a page on which a reader changes the weighting and sees which answer of each policy wins."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Explored(NamedTuple):
 
     tasks: int
     lacks: str
-    """What it cannot show, and why; empty if it shows everything."""
+    """What the page cannot show, and why; empty if it shows everything."""
 
 
 def explore_runs(
@@ -54,7 +54,7 @@ def explore_runs(
     *,
     prompts: int = PROMPTS,
 ) -> Explored:
-    """Write one HTML file that shows the answers of several policies, and which of them wins under any weights.
+    """Write one HTML file that shows the answers of several policies, and which of them wins under any weighting.
 
     The file loads nothing and opens offline. It replaces an earlier page at ``out``, completely or not at all.
 
@@ -122,7 +122,7 @@ def _page_data(runs: Sequence[Run], labels: Sequence[str], prompts: int) -> dict
     shown = first.indices[:prompts]
     notes = [f"The first {counted(len(shown), 'task')} of {len(first.indices)}, not selected."]
     if any(run.pool.status[0].size > size for run in runs):
-        notes.append(f"Some pools hold more answers; the first {size} count.")
+        notes.append(f"Some sample files hold more answers; the first {size} count.")
     lacks = ""
     if env is None:
         option = "" if "--trust" in reason else import_option(run.settings for run in runs)

@@ -49,9 +49,9 @@ class Group(NamedTuple):
     """The responses to one prompt, each with its answers."""
 
     when: str
-    """Such as ``step 20``; empty in a pool."""
+    """When the responses were sampled, such as ``step 20``; empty for a sample file."""
     task: int
-    """Its index in the split."""
+    """Index of the task in its split."""
     prompt: str
     responses: Sequence[tuple[str, list[Answer]]]
 

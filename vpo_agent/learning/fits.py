@@ -42,7 +42,7 @@ class Shape:
     intermediate: int
     queries: int
     keys: int
-    """Width of a token's keys, and of its values."""
+    """Width of a token's keys, and of its values, in numbers."""
     vocabulary: int
     positions: int | None = None
     """Longest context, in tokens."""
@@ -120,28 +120,28 @@ def device_memory(device: torch.device) -> int | None:
 
 @dataclass(frozen=True)
 class Plan:
-    """The memory of a run, and the sizes that fit: responses sampled, and prompts of a backward pass, at a time."""
+    """The memory of a run in bytes, and what fits at a time: responses sampled, and prompts of a backward pass."""
 
     memory: int
     sample_batch: int
     microbatch_prompts: int
     weights: int
-    """With adapters, and with the reference model of a KL penalty."""
+    """Weights of the model, its adapters, and the reference model of a KL penalty."""
     optimizer: int
     gradients: int
     cache: int
     logits: int
     activations: int
-    """Of the update."""
+    """Activations of the update."""
 
     @property
     def sampling(self) -> int:
-        """The most that sampling takes."""
+        """The most bytes that sampling takes."""
         return self.weights + self.optimizer + self.cache + self.logits
 
     @property
     def update(self) -> int:
-        """The most that an update takes."""
+        """The most bytes that an update takes."""
         return self.weights + self.optimizer + self.gradients + self.activations
 
     def table(self) -> str:
@@ -173,10 +173,10 @@ def plan_run(
 
     Args:
         config: Settings of the run.
-        shape: Of its model.
+        shape: Sizes of the run's model.
         prompt: Tokens of every prompt. Every response has ``max_new_tokens``.
         memory: Bytes of the device.
-        names: Options, by the settings that they set, where they are named otherwise.
+        names: Options whose names differ from those of their settings, by setting.
 
     Raises:
         TooSmall: The run does not fit. The message names what does not, and the nearest settings that do.

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from vpo_agent.measure.pool import Floats
 
 CONFIDENCE = 0.95
-"""How often an interval covers the mean."""
+"""Confidence of every interval: how often it covers the true mean."""
 LEVEL = 0.05
 """A difference is significant if its adjusted p-value is below this."""
 RESAMPLES = 4000
@@ -138,7 +138,10 @@ def p_value(values: ArrayLike, tasks: Sequence[Hashable] | None = None, *, basel
 
 
 def adjusted(p_values: Sequence[float]) -> list[float]:
-    """Return the p-values of a table, adjusted by Benjamini and Hochberg: below q, a share of q is false at most."""
+    """Return the p-values of a table, adjusted by Benjamini and Hochberg (1995), in the same order.
+
+    Of the differences whose adjusted p-value is below q, at most the share q is expected to be false.
+    """
     count = len(p_values)
     result = [1.0] * count
     least = 1.0

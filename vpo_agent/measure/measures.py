@@ -30,7 +30,7 @@ SHOWN_K = (1, 3, 10, 30, 100)
 SINGLY, WHOLE = "drawn singly", "in whole responses"
 """How the k answers of best@k and utility@k are drawn from a pool."""
 MEAN_REWARD = "mean reward"
-"""What a row of an objective means."""
+"""Meaning of the row of an objective."""
 SOLVED_WITHIN = 0.02
 """An answer solves a prompt if its scalar reward comes this near to the optimum of the exact front."""
 NEAR = 0.1
@@ -51,7 +51,7 @@ class Measure(NamedTuple):
     better: Better
     meaning: str
     values: Floats
-    """One number per prompt, (N,)."""
+    """Value of the measure for each prompt, (N,)."""
     headline: bool = True
     """Whether the table that training ends with shows it."""
     bounds: str = "0 to 1"
@@ -66,11 +66,11 @@ class Ranked(NamedTuple):
     """
 
     answers: Floats
-    """Of single answers, ascending, (N, R·m)."""
+    """Utilities of single answers, ascending, (N, R·m)."""
     rollouts: Floats
-    """Of the best answer of each rollout, ascending, (N, R)."""
+    """Utilities of the best answer of each rollout, ascending, (N, R)."""
     fronts: Floats | None
-    """Of the exact front as a whole, (N,)."""
+    """Utility of the whole exact front, (N,)."""
 
 
 def name_at(kind: str, k: int | str, drawn: str = SINGLY) -> str:
@@ -92,8 +92,8 @@ def measures(
     Args:
         pool: The pool.
         k: The largest k of best@k, utility@k and pass@k; all answers of the pool by default.
-        threshold: The scalar reward that passes. If it is ``None`` and exact fronts are known, an answer passes within
-            0.02 of the prompt's optimum.
+        threshold: The scalar reward from which an answer passes. If it is ``None`` and exact fronts are known, an
+            answer passes within 0.02 of the prompt's optimum.
         together: Measures of whole responses are at multiples of this number of answers, itself a multiple of m; m by
             default. Pools whose responses hold different numbers of answers compare at a common one.
         budgets: Numbers of generated tokens per prompt at which to state the utility.
@@ -138,7 +138,12 @@ def _by_answers(pool: Pool, ranked: Ranked, shown: Sequence[int], together: int)
     whole = sorted(k for k in multiples if 0 < k <= most) if together > 1 else []
     for kind, meaning, answers, rollouts in (
         ("best", "expected best scalar reward", scalar.reshape(len(scalar), -1), scalar.max(axis=2)),
-        ("utility", "expected best w·r, for weights w unknown and uniform", ranked.answers, ranked.rollouts),
+        (
+            "utility",
+            "expected best w·r, for an unknown weighting w, uniform on the simplex",
+            ranked.answers,
+            ranked.rollouts,
+        ),
     ):
         for k in shown:
             yield Measure(name_at(kind, k), counted(k, "answer"), "higher", meaning, best_at_k(answers, k))
@@ -168,7 +173,7 @@ def _pass_rates(passed: Floats | None, shown: Sequence[int]) -> Iterator[Measure
 def _utilities(pool: Pool, ranked: Ranked) -> Iterator[Measure]:
     rollout, whole_pool = _rollout_unit(pool), _pool_unit(pool)
     utility, pool_utility = ranked.rollouts.mean(axis=1), ranked.answers[:, -1]
-    meaning = "best w·r, averaged over weights w uniform on the simplex"
+    meaning = "best w·r, averaged over weightings w, uniform on the simplex"
     yield Measure("expected utility", rollout, "higher", meaning, utility)
     meaning = "expected utility of all answers together"
     yield Measure("pool utility", whole_pool, "higher", meaning, pool_utility, headline=False)
@@ -294,15 +299,15 @@ def _rank_kinds(kinds: Floats, numbers: NDArray[np.int64], directions: Floats) -
     orders, number_of_order = np.unique(
         np.argsort(scores, axis=1, kind="stable").astype(np.uint8), axis=0, return_inverse=True
     )
-    worth = np.zeros(orders.shape)
-    np.add.at(worth, number_of_order.ravel(), np.sort(scores, axis=1))
-    worth /= len(directions)
+    utilities = np.zeros(orders.shape)
+    np.add.at(utilities, number_of_order.ravel(), np.sort(scores, axis=1))
+    utilities /= len(directions)
     answers, sets = np.zeros((n, rollouts * m)), np.zeros((n, rollouts))
-    for order, worth_of_rank in zip(orders, worth, strict=True):
+    for order, utility_of_rank in zip(orders, utilities, strict=True):
         ranks = np.argsort(order).astype(np.uint8)[numbers]
-        answers += worth_of_rank[np.sort(ranks.reshape(n, -1), axis=1)]
+        answers += utility_of_rank[np.sort(ranks.reshape(n, -1), axis=1)]
         if m > 1:
-            sets += worth_of_rank[np.sort(ranks.max(axis=2), axis=1)]
+            sets += utility_of_rank[np.sort(ranks.max(axis=2), axis=1)]
     return answers, sets if m > 1 else answers
 
 
@@ -312,12 +317,15 @@ def at_tokens(pool: Pool, ranked: Ranked, budget: float) -> Floats:
     Between c and c + 1 rollouts it is that of drawing c or c + 1 at random, which is linear in the budget.
     """
     if pool.tokens is None:
-        raise ValueError("the pool does not state how many tokens were generated: sample it again")
+        raise ValueError("the sample file does not state how many tokens were generated: sample it again")
     each, rollouts = float(pool.tokens.mean()), ranked.rollouts.shape[1]
     count = budget / each
     if not 1 - ROUNDING <= count <= rollouts + ROUNDING:
         most = each * rollouts
-        raise ValueError(f"the pool has {each:g} (one rollout) to {most:g} tokens per prompt (all); got {budget:g}")
+        raise ValueError(
+            f"a budget must lie between {each:g} tokens per prompt, those of one rollout, and {most:g}, those of all "
+            f"rollouts of the pool; got {budget:g}"
+        )
     low = int(np.clip(count, 1, rollouts))
     share = min(max(count - low, 0.0), 1.0)
     values = best_at_k(ranked.rollouts, low)
@@ -353,7 +361,7 @@ def check_k(pool: Pool, k: int | None) -> int:
         return size
     if not 1 <= k <= size:
         raise ValueError(
-            f"k={k} needs as many answers to each prompt, but the pool holds {size} "
+            f"k={k} needs as many answers to each prompt, but the sample file holds {size} "
             f"({counted(rollouts, 'rollout')} of {m}): choose k from 1 to {size}, or sample more"
         )
     return k

@@ -1,7 +1,7 @@
 """best@k, diversity, hypervolume and coverage of the answers to a prompt.
 
 Pure functions over arrays with any leading axes (prompts, seeds, methods). A NaN is an error and never averaged away:
-an answer whose scorer failed is invalid, not worth zero, and only the caller knows whether to drop it.
+an answer whose scorer failed is invalid and has no score, and only the caller knows whether to drop it.
 """
 
 from __future__ import annotations

@@ -25,13 +25,13 @@ SHOWN_CHARACTERS, SHOWN_NAMES = 300, 4
 ALIKE = 0.9
 """Share of prompts whose responses all earn the same, from which a notice says so."""
 FEW = 20
-"""Fewer answers do not show that a reward is a copy."""
+"""Fewest answers that can show that one reward is a copy of another."""
 RARE, REACHED = 0.2, 0.3
 """Right answers are rare but in reach if one answer passes for at most the first share of the prompts, and one of k
 answers for at least the second."""
 LITTLE, MUCH = 0.02, 0.1
-"""Shares of the utility of the exact fronts: less than the first is not worth training for, the second is much to
-gain."""
+"""Shares of the utility of the exact fronts that training could add: up to the first there is little to gain, from the
+second there is much."""
 CONFLICT = 1.1
 """Gain from the vector on exact fronts, from which the scalar reward gives up answers that some weightings need."""
 
@@ -229,7 +229,7 @@ def no_signal(steps: Sequence[Mapping[str, Any]], groups: int, pool: Pool) -> li
     """
     if not steps or any(row.get("groups_without_signal", 0) < groups for row in steps):
         return []
-    return [f"no group had a signal in any of the {len(steps)} steps, so the weights did not move: {_way_out(pool)}"]
+    return [f"no group had a signal in any of the {len(steps)} steps, so the model did not change: {_way_out(pool)}"]
 
 
 def _nothing_earned(pool: Pool) -> str:

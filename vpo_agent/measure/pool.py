@@ -199,7 +199,7 @@ class Pool:
             ValueError: The file cannot be read, is no pool, or is larger than one from anybody may be.
         """
         path = Path(path)
-        named = f"cannot read the pool of answers {str(path)!r}"
+        named = f"cannot read the sample file {str(path)!r}"
         not_a_pool = f"{named}: it is damaged, or was not written by vpo eval or a run"
         try:
             fields = _read_fields(path)

@@ -13,7 +13,7 @@ from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.progress import progress
 from vpo_envs import UnknownFront
 from vpo_envs.common.wording import counted
-from vpo_envs.core import AnyEnv, turns_of
+from vpo_envs.core import AnyEnv, Task, turns_of
 from vpo_envs.registration import make_text_env, saved_env
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ EVAL_STREAM = 1
 def different_tasks(env: AnyEnv, count: int, least: int = 2) -> list[int]:
     """Return the indices of the first ``count`` different tasks of the environment's split.
 
-    Generated tasks do not end. Rows of a data set do: where they hold fewer different tasks, those are returned, since
-    asking again for the same tasks shows nothing new; but ``least`` indices, which then repeat a task.
+    A data set may hold fewer different tasks than ``count``. All of them are returned then, since the same task asked
+    twice shows nothing new. If even they are fewer than ``least``, the first ``least`` indices are returned.
     """
     rows = getattr(env, "rows", ())
     if not rows:
@@ -48,7 +48,7 @@ def fewer_tasks(env: AnyEnv, indices: Sequence[int], count: int) -> str:
     """Say that a split has fewer tasks than the ``count`` that was asked for; empty if it has enough."""
     if len(indices) >= count:
         return ""
-    return f"the split {env.split} has {counted(len(indices), 'task')}, so all of them are used, not {count}"
+    return f"the split {env.split} has {counted(len(indices), 'task')}, so all of them are used instead of {count}"
 
 
 def sample_pool(
@@ -71,11 +71,11 @@ def sample_pool(
 
     Args:
         env: The environment.
-        sampler: What answers.
+        sampler: A local policy or a model behind an endpoint, which answers.
         indices: Tasks of the environment's split by index, N.
         rollouts: Responses to each task, R.
         max_new_tokens: Longest response, in tokens.
-        temperature: Of the sampling.
+        temperature: Sampling temperature, above 0.
         seed: Numbers that key the samples.
         num_answers: Answers in a response, m; the environment's by default.
         sample_batch: Responses sampled at the same time, at most.
@@ -140,7 +140,7 @@ def sample_pool(
         fronts=exact,
         responses=tuple(tuple(texts[first : first + rollouts]) for first in range(0, len(texts), rollouts)),
         tokens=None if responses.tokens is None else responses.tokens.reshape(len(tasks), rollouts),
-        tasks=tuple(_digest(task.canonical, size=8) for task in tasks),
+        tasks=tuple(hash_of_task(task) for task in tasks),
         source={
             **_environment_source(env, m),
             "tasks": _digest("".join(task.content_hash() for task in tasks)),
@@ -168,6 +168,11 @@ def _with_progress(items: Sequence[T], label: str | None, phase: str) -> Iterabl
     return progress(items, f"{label}: {phase}", "part") if label else items
 
 
+def hash_of_task(task: Task) -> str:
+    """Return the entry of :attr:`Pool.tasks` for a task: 16 hexadecimal digits, equal where ``task.canonical`` is."""
+    return _digest(task.canonical, size=8)
+
+
 def _digest(text: str, size: int = 16) -> str:
     return blake2b(text.encode(), digest_size=size).hexdigest()
 
@@ -179,7 +184,7 @@ def environment_of(pool: Pool, name: str, *, same_tasks: bool = False) -> tuple[
     """
     env_id = pool.source.get("env")
     if not isinstance(env_id, str):
-        return None, "the pool does not state its environment"
+        return None, "the sample file does not state its environment"
     m = pool.rewards.shape[2]
     try:
         kwargs = {**(pool.source.get("env_kwargs") or {}), "split": pool.source.get("split", "test")}

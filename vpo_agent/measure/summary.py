@@ -35,9 +35,9 @@ class Summary:
     k: int
     """Largest k shown."""
     measures: dict[str, Measure]
-    """By name, in the order of tables."""
+    """Measures by name, in the order of tables."""
     curves: dict[str, Curve]
-    """By name: utility@k and best@k, drawn singly and, if m > 1, in whole responses, see
+    """Curves by name: utility@k and best@k, drawn singly and, if m > 1, in whole responses, see
     :func:`~vpo_agent.measure.measures.name_at`; ``"pass@k"`` if something passes; :data:`BY_TOKENS` in whole responses
     if tokens are known."""
     optimum: Floats | None
@@ -45,7 +45,7 @@ class Summary:
     front_utility: Floats | None
     """The expected utility of the exact front, the highest that utility@k can reach, (N,)."""
     threshold: str
-    """In words, what passes; empty if nothing is asked."""
+    """Scalar reward with which an answer passes, in words; empty if it is unknown."""
     ranked: Ranked
     """The expected utilities from which utility@k follows."""
 

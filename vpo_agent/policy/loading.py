@@ -35,7 +35,7 @@ twice as fast as one."""
 USUAL_THREADS = torch.get_num_threads()
 _cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _threads = USUAL_THREADS if USUAL_THREADS in (_cores, _cores // 2) else 0
-"""What PyTorch chose by itself, one a core, or what :func:`fit_threads` did; 0 where a program chose before."""
+"""Number of threads that PyTorch chose, one per core, or that :func:`fit_threads` set; 0 if a program chose before."""
 
 
 def fit_threads(model: torch.nn.Module) -> None:

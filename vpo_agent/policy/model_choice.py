@@ -18,7 +18,7 @@ class ModelChoice:
     """A model, where it is, and how it computes; a command chooses once, at its start."""
 
     name: str
-    """As in the settings."""
+    """Name of the model as the settings give it."""
     path: str
     """A folder, a GGUF file, or a name on the Hugging Face Hub."""
     device: torch.device

@@ -168,7 +168,7 @@ class SharedPrompts:
     normalisers, whose logarithms PyTorch's attention function for the CPU returns.
 
     Args:
-        cache: Of the prompts.
+        cache: Keys and values of the prompts.
         mask: False at padding, (P, Lp); ``None`` without padding.
         owner: The prompt of each row, (rows,).
 

@@ -112,7 +112,7 @@ class Samples:
 
     @property
     def rollouts_per_prompt(self) -> int:
-        """G."""
+        """Number of responses to each prompt, G."""
         return len(self.ids) // len(self.prompt_ids)
 
     @property
@@ -122,7 +122,7 @@ class Samples:
 
     @property
     def origin(self) -> Mapping[str, Any]:
-        """Nothing: the caller knows the policy."""
+        """An empty mapping, since the caller knows the policy."""
         return {}
 
     def without(self, left_out: Tensor) -> Samples:

@@ -13,9 +13,9 @@ from vpo_envs.common.wording import counted
 HOW_TO_READ = (
     "The unit is what one value describes. A measure per rollout depends on how many answers a rollout holds. Compare "
     "methods that write different numbers of answers by measures of the pool, or by best@k and utility@k.",
-    "utility@k is the expected best w·r of k answers, for weights w that are uniform on the simplex and unknown when "
-    "the answers are drawn. best@k takes the fixed weights. In whole responses, one response of three answers is "
-    "compared with three responses of a method that writes one answer.",
+    "utility@k is the expected best w·r of k answers, for a weighting w that is uniform on the simplex and unknown "
+    "when the answers are drawn. best@k takes the fixed weighting. In whole responses, one response of three answers "
+    "is compared with three responses of a method that writes one answer.",
     "A row at a number of tokens gives each method as many whole responses as generate that many tokens per prompt on "
     "average. The numbers run from the longest response of any method to the smallest pool.",
     "Every interval resamples tasks (bootstrap), each with the answers of both methods to it. If a method has several "

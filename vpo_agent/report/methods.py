@@ -24,7 +24,7 @@ class Method:
 
     label: str
     summaries: tuple[Summary, ...]
-    """One for each of the S runs."""
+    """Summaries of the S runs."""
     seeds: tuple[int | None, ...] = (None,)
     """Training seed of each run, (S,); ``None`` if unknown."""
     rows: tuple[tuple[Row, ...], ...] = ()

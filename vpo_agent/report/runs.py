@@ -161,7 +161,10 @@ def check_comparable(runs: Sequence[Run]) -> None:
                 "with the same --split and --eval-prompts, and compare the folders that it names"
             )
         if not np.allclose(first.pool.scalar_weights, other.pool.scalar_weights):
-            raise ValueError(f"{both} have different fixed weights, so their scalar rewards cannot be compared")
+            raise ValueError(
+                f"{both} have different fixed weightings, so their scalar rewards cannot be compared: compare runs "
+                "with the same --scalar-weights"
+            )
 
 
 def lesser_differences(runs: Sequence[Run]) -> list[str]:
@@ -169,16 +172,18 @@ def lesser_differences(runs: Sequence[Run]) -> list[str]:
     notes = []
     temperatures = {run.pool.source.get("temperature") for run in runs} - {None}
     if len(temperatures) > 1:
-        notes.append(f"The pools were sampled at different temperatures: {_listed(temperatures)}.")
+        notes.append(f"The sample files were sampled at different temperatures: {_listed(temperatures)}.")
     sizes = {run.pool.status[0].size for run in runs}
     if len(sizes) > 1:
         notes.append(
-            f"The pools hold {_listed(sizes)} answers to each prompt; only the first rollouts of larger ones count."
+            f"The sample files hold {_listed(sizes)} answers to each prompt; of larger files the first answers count."
         )
     if any(run.pool.tokens is None for run in runs):
-        notes.append("The generated tokens of some pools are unknown, so methods are not compared at equal tokens.")
+        notes.append(
+            "The generated tokens of some sample files are unknown, so methods are not compared at equal tokens."
+        )
     if any(run.seed is None for run in runs):
-        notes.append("Some pools do not state their training seed.")
+        notes.append("Some sample files do not state their training seed.")
     return notes
 
 

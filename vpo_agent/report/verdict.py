@@ -44,7 +44,7 @@ class Comparison(NamedTuple):
 
     @property
     def said(self) -> Verdict:
-        """Whether the method is better than the other: after adjustment."""
+        """Whether the method scores significantly higher (PASS) or lower (FAIL) than the other, after adjustment."""
         if self.adjusted >= LEVEL or not self.band.mean:
             return "INCONCLUSIVE"
         return "PASS" if self.band.mean > 0 else "FAIL"
@@ -88,10 +88,10 @@ def compared(methods: Sequence[Method], baseline: Method) -> list[Comparison]:
 
 
 def verdict(comparisons: Sequence[Comparison]) -> list[str]:
-    """Say in a sentence for each headline how the best method stands to the baseline, or all to the base.
+    """Return a sentence for each headline measure: the best method against the baseline, or all against the base.
 
-    Each begins with ``PASS`` if a method is better, ``FAIL`` if it is worse, and ``INCONCLUSIVE`` if neither is
-    significant.
+    A sentence begins with ``PASS`` if a method is significantly better, with ``FAIL`` if it is significantly worse, and
+    otherwise with ``INCONCLUSIVE``.
     """
     of_sentence: dict[tuple[str, bool], list[Comparison]] = {}
     for comparison in comparisons:
@@ -118,7 +118,7 @@ def _is_base(method: Method) -> bool:
 
 
 def standing(method: Method) -> list[str]:
-    """Say what one method reaches, and of the utilities how much of the exact front's that is."""
+    """Return a sentence for each headline measure of one method, with the highest utility that exact fronts allow."""
     front = method.summaries[0].front_utility
     sentences = []
     for name in headlines([method]):
@@ -168,7 +168,7 @@ def _heading(name: str) -> str:
     kind, _, rest = name.partition("@")
     k, _, drawn = rest.partition(" ")
     answers = " ".join([counted(int(k), "answer"), drawn]).strip()
-    meaning = {"utility": "weights unknown", "best": "weights fixed", "pass": "one of which must pass"}
+    meaning = {"utility": "weighting unknown", "best": "weighting fixed", "pass": "one of which must pass"}
     return f"With {answers}, {meaning[kind]} ({kind}@{k})"
 
 

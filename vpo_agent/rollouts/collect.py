@@ -91,7 +91,7 @@ def collect(
         sample_batch: Maximum number of responses sampled at the same time, but at least those of one prompt; halved
             permanently when they do not fit into the device's memory. Every response has its own random numbers, so
             the split does not change it.
-        scorer_threads: Threads that score the responses; 0 for this one.
+        scorer_threads: Threads that score the responses; with 0, the calling thread scores them.
 
     Raises:
         OutOfMemory: The responses to one prompt do not fit into the device's memory.

@@ -23,6 +23,7 @@ from vpo_agent.policy.samples import MAX_RESPONSES, TextResponses, TextSampler
 from vpo_agent.progress import progress_bar
 from vpo_agent.rollouts.dialogue import Dialogue, known_sum
 from vpo_agent.rollouts.replies import Answer, read_answers, refused_field
+from vpo_envs.common.wording import counted
 from vpo_envs.contract.turns import Turns
 from vpo_envs.endpoint import Client, EndpointError, Refused
 from vpo_envs.text import Prompt, answer_tags, as_messages, as_text, readable
@@ -157,8 +158,9 @@ class EndpointPolicy(TextSampler):
         if any(dialogue.answers for dialogue in dialogues.values()):
             _say(f"{_finished(request)} answers are in {self._journal_path}: asking for the others only")
         elif saved:
-            others = "address, model, prompts, temperature, limit of tokens or seed were others"
-            _say(f"no answer in {self._journal_path} is to this request ({len(saved)} to others): {others}")
+            differ = "the address, model, prompts, temperature, token limit or seed differ"
+            others = counted(len(saved), "answer")
+            _say(f"{self._journal_path} has {others} to other requests, none to this one: {differ}")
         try:
             self._complete(request)
         except (EndpointError, KeyboardInterrupt) as error:
@@ -176,10 +178,10 @@ class EndpointPolicy(TextSampler):
         return self._responses(list(dialogues.values()))
 
     def forget(self) -> None:
-        """Remove the answers to the requests so far from the journal; answers to other requests stay, with a word."""
+        """Remove the answers to the requests so far from the journal; say how many answers to other requests stay."""
         remaining = 0 if self._journal is None else self._journal.remove(self._requested_keys)
         if remaining:
-            _say(f"answers to other requests stay in {self._journal_path}: {remaining}")
+            _say(f"{self._journal_path} keeps {counted(remaining, 'answer')} to other requests")
 
     @property
     def _journal_path(self) -> str:

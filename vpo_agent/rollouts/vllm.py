@@ -45,13 +45,13 @@ class EngineRow(NamedTuple):
     """One response that the engine samples, or one turn of it."""
 
     prompt: list[int]
-    """Tokens before it."""
+    """Tokens before the response or turn."""
     stops: list[str]
-    """The tags that end it."""
+    """Tags that end the response or turn."""
     limit: int
-    """Most tokens."""
+    """Most tokens that are sampled."""
     key: list[int]
-    """Numbers that key its random numbers, behind those of the request."""
+    """Numbers that key the random stream of the response, after those of the request."""
 
 
 class VLLMSampler(Sampler):

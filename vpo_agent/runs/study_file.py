@@ -97,7 +97,7 @@ class Compared(NamedTuple):
     files: list[list[Path]]
     """One data file, or those of the parts of an arm, for each base, and for each arm and seed."""
     labels: list[str]
-    """What each is called."""
+    """Label of each run."""
 
 
 def read_study(path: Path) -> Study:

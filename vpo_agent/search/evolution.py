@@ -50,8 +50,8 @@ def sample_responses(
         env: The environment.
         continuer: Samples responses to the prompts of the tasks.
         tasks: The tasks.
-        count: Answers to each, without the surplus answers of the last response.
-        seed: Of the search.
+        count: Answers to each task, without the surplus answers of the last response.
+        seed: Seed of the search.
         begun: Responses to each task that were sampled before.
 
     Returns:

@@ -223,19 +223,25 @@ def hard_tasks(pools: Sequence[Pool], k: int = 30, measure: SearchMeasure = "sca
     """
     check_choice("measure", measure, SearchMeasure)
     if not pools:
-        raise ValueError("hard_tasks needs at least one pool of answers")
+        raise ValueError("hard_tasks needs at least one sample file")
     first = pools[0]
     for pool in pools[1:]:
         if not np.array_equal(pool.indices, first.indices):
-            raise ValueError("the pools are over different tasks: sample them all with the same indices")
+            raise ValueError("the sample files are over different tasks: sample them all with the same indices")
         if not np.allclose(pool.scalar_weights, first.scalar_weights):
-            raise ValueError("the pools have different scalar weights, so their optima differ: use equal weights")
+            raise ValueError(
+                "the sample files have different fixed weightings, so their optima differ: use the same weighting"
+            )
     solved = np.zeros(len(first.indices), dtype=bool)
     for pool in pools:
         ranked, optimum = ranked_scores(pool, measure)
         if optimum is None:
-            raise ValueError("the pools have no exact fronts, so no optimum is known: sample them with fronts")
+            raise ValueError(
+                "the sample files have no exact fronts, so no optimum is known: choose an environment with exact fronts"
+            )
         if ranked.shape[1] < k:
-            raise ValueError(f"a pool holds {ranked.shape[1]} answers, fewer than {k}: sample it with vpo eval --k {k}")
+            raise ValueError(
+                f"a sample file holds {ranked.shape[1]} answers, fewer than {k}: sample it with vpo eval --k {k}"
+            )
         solved |= best_at_k(ranked, k) >= optimum - TOLERANCE
     return [int(index) for index in first.indices[~solved]]

@@ -57,7 +57,7 @@ class TemplateSettings(BaseModel):
     enable_thinking: bool | None = None
     """Whether to ask for thoughts; as the server was told if ``None``."""
     thinking: bool | None = None
-    """The same, as other templates call it."""
+    """Whether to ask for thoughts, under the name that other templates use."""
 
 
 class CompletionRequest(BaseModel):

@@ -22,6 +22,7 @@ from vpo_agent.policy.decoding import Row
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.serve.protocol import chat_of, encode, make_choice, make_rows, read_request
 from vpo_agent.serve.requests import BadRequest, Forbidden, body_parts, check_sender, own_names
+from vpo_envs.common.wording import counted
 
 MOST_BYTES = 2**20
 """Longest body of a request."""
@@ -202,7 +203,7 @@ class _Handler(BaseHTTPRequestHandler):
             if request.model not in ("default", self.server.name):
                 raise ValueError(f"unknown model {request.model!r}: this server has {self.server.name!r}, or 'default'")
             if bool(request.messages) != is_chat or bool(request.prompt) == is_chat:
-                raise ValueError(f"{self.path} takes {'messages' if is_chat else 'a prompt'}")
+                raise ValueError(f"{self.path} needs {'messages' if is_chat else 'a prompt'}")
             with self.server.encoding:
                 chat = chat_of(request, policy)
                 prompt = encode(request, chat)
@@ -211,12 +212,15 @@ class _Handler(BaseHTTPRequestHandler):
             positions = policy.cached_model.max_positions or 2**31
             most = min(self.server.max_tokens, positions - len(prompt) + 1)
             if most < 1:
-                raise ValueError(f"the prompt has {len(prompt):,} tokens, and the model {positions:,} positions")
+                raise ValueError(
+                    f"the prompt has {len(prompt):,} tokens, and the model has {positions:,} positions: shorten it"
+                )
             # OpenAI's defaults: 16 tokens of plain text, or as many as fit in a chat.
             limit = request.max_tokens or (most if is_chat else min(most, 16))
             if limit > most:
                 raise ValueError(
-                    f"max_tokens is {limit}; behind this prompt of {len(prompt)} tokens {most} are possible"
+                    f"max_tokens is {limit:,}, but a prompt of {counted(len(prompt), 'token')} leaves room for "
+                    f"{most:,}: lower max_tokens"
                 )
         except (*REFUSALS, ValueError) as error:
             raise BadRequest(str(error) or type(error).__name__) from error

@@ -177,7 +177,7 @@ class VectorEnv(vf.SingleAgentEnv):
 
 
 class OneCallHarness(vf.Harness[vf.HarnessConfig]):
-    """Makes one call a turn from this process. It gives the model no tool and needs no program in a sandbox."""
+    """Makes one call per turn from this process. It gives the model no tool and needs no program in a sandbox."""
 
     APPENDS_SYSTEM_PROMPT = True
     SUPPORTS_RESUME = True

@@ -520,7 +520,7 @@ class Check(NamedTuple):
 
     name: str
     run: Callable[[Any], str | None]
-    """Takes a :class:`Subject`."""
+    """Function that checks a :class:`Subject`."""
     contract: bool = True
     """Whether an environment that fails it breaks its contract."""
     of_functions: bool = True

@@ -22,7 +22,7 @@ class Status(IntEnum):
     UNPARSABLE = 2
     """The tag does not hold an answer in the form that the prompt asks for."""
     DUPLICATE = 3
-    """The same parsed answer as an earlier one of this response."""
+    """The parsed answer equals an earlier one of this response."""
     INVALID = 4
     """The scorer itself failed. The zero vector is not a score, and a trainer drops the rollout."""
     TIMED_OUT = 5

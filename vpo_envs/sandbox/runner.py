@@ -19,9 +19,9 @@ from vpo_envs.sandbox.interpreters import SandboxUnavailable
 from vpo_envs.sandbox.tiers import Limits, Tier, start_plan
 
 START_SECONDS = 20.0
-"""Time limit for setting up a sandbox."""
+"""Seconds within which a sandbox must be set up."""
 GRACE_SECONDS = 5.0
-"""How long after its time limit the result of a test may arrive."""
+"""Seconds after its time limit within which the result of a test may still arrive."""
 
 Kind = Literal["stdin", "call", "expression"]
 Ending = Literal["exited", "timed_out", "output_limit"]
@@ -33,10 +33,10 @@ class Program(NamedTuple):
     source: str
     kind: Kind
     inputs: tuple[str, ...]
-    """One for each test. ``"stdin"``: the text of standard input; ``"call"``: the arguments as a JSON array;
+    """One input for each test. ``"stdin"``: the text of standard input; ``"call"``: the arguments as a JSON array;
     ``"expression"``: a Python expression."""
     entry: str = ""
-    """``"call"``: the function, or the method of ``class Solution``."""
+    """Name of the function, or of the method of ``class Solution``, that ``"call"`` calls."""
     setup: str = ""
     """Python that runs after the candidate, before the call or expression."""
 

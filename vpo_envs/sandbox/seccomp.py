@@ -61,7 +61,7 @@ class Machine(NamedTuple):
     """A processor architecture, as a filter needs it."""
 
     audit: int
-    """Its AUDIT_ARCH number."""
+    """AUDIT_ARCH number of the architecture."""
     calls: dict[str, int]
     """Number of each system call."""
 

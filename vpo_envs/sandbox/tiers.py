@@ -54,11 +54,11 @@ class Limits(NamedTuple):
     """Limits of one test."""
 
     seconds: float = 6.0
-    """Wall-clock time."""
+    """Wall-clock seconds of a test."""
     memory_mb: int = 1024
-    """Address space."""
+    """Megabytes (2²⁰ bytes) of address space."""
     output_bytes: int = 4 << 20
-    """Standard output; more ends the test."""
+    """Bytes of standard output; more ends the test."""
     threads: int = 64
     stack_mb: int = 64
 

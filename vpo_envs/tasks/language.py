@@ -21,7 +21,7 @@ class Step(NamedTuple):
     run: Callable[[Any], Any]
     """Maps a value to a value of the same kind."""
     python: str
-    """The same as a Python expression in ``x``."""
+    """The step as a Python expression in ``x``."""
     idle: bool = False
     """Whether it leaves some values as they are."""
 

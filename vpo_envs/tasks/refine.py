@@ -20,7 +20,7 @@ class RefiningEnv(TaskEnv[TaskT, AnswerT, OutcomeT]):
     the examples that the prompt shows, never on those that score. The scores are the same.
 
     Args:
-        refine: Whether it tells.
+        refine: Whether the environment tells these results.
         **options: Those of :class:`vpo_envs.TaskEnv`.
     """
 

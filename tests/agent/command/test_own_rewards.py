@@ -297,11 +297,13 @@ def test_a_small_file_is_asked_once_and_that_is_said(
     (folder / "rows.jsonl").write_text("\n".join(rows + rows))
     own = [str(letters_model), *OPTIONS, "--max-new-tokens", "8"]
     assert main(["eval", *own, "--k", "2", "--eval-prompts", "30", "--out", "found"]) == 0
-    said = re.search(r"the split test has (\d+) tasks, so all of them are used, not 30\n", capsys.readouterr().out)
+    said = re.search(
+        r"the split test has (\d+) tasks, so all of them are used instead of 30\n", capsys.readouterr().out
+    )
     different = int(said[1])
     pool = Pool.load(folder / "found" / "pool.npz")
     assert len(pool.indices) == len(set(pool.tasks)) == different < 30
     forget()
     assert main(["search", *own, "--method", "best-of-n", "--iterations", "2", "--out", "searched"]) == 0
-    assert f"the split test has {different} tasks, so all of them are used, not 20\n" in capsys.readouterr().out
+    assert f"the split test has {different} tasks, so all of them are used instead of 20\n" in capsys.readouterr().out
     assert len((folder / "searched" / "letters0.jsonl").read_text().splitlines()) == different

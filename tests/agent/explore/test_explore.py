@@ -124,7 +124,7 @@ def test_inactive_objectives_are_left_out_of_a_task(tmp_path: Path) -> None:
     assert [one["active"] for one in data["tasks"]] == [[0, 1, 2], [0, 1], [0, 1, 2]]
     assert {len(vector) for vector in data["tasks"][1]["vectors"]} == {2}
     assert data["notes"][-1] == (
-        "Prompts and the answers of the exact fronts are not shown: the pool does not state its environment."
+        "Prompts and the answers of the exact fronts are not shown: the sample file does not state its environment."
     )
 
 

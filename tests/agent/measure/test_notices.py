@@ -189,7 +189,7 @@ def test_rewards_that_teach_nothing_are_named() -> None:
 def test_a_run_without_a_signal_is_said_to_have_moved_nothing() -> None:
     pool, row = flat_pool([[1.0, 0.0]]), {"groups_without_signal": 4}
     (line,) = no_signal([row] * 3, 4, pool)
-    assert line.startswith("no group had a signal in any of the 3 steps, so the weights did not move: start from")
+    assert line.startswith("no group had a signal in any of the 3 steps, so the model did not change: start from")
     assert no_signal([row, {"groups_without_signal": 3}], 4, pool) == no_signal([], 4, pool) == []
 
 

@@ -73,7 +73,7 @@ def test_a_pool_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
     path = tmp_path / "pool.npz"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"cannot read the pool of answers '.*pool.npz'"):
+    with pytest.raises(ValueError, match=r"cannot read the sample file '.*pool.npz'"):
         Pool.load(path)
 
 
@@ -95,7 +95,7 @@ def test_texts_that_are_none_are_an_error(tmp_path: Path, content: bytes) -> Non
     with np.load(path) as data:
         kept = {name: data[name] for name in data.files}
     np.savez(path, **{**kept, "responses": np.frombuffer(content, dtype=np.uint8)})
-    with pytest.raises(ValueError, match="cannot read the pool"):
+    with pytest.raises(ValueError, match="cannot read the sample file"):
         Pool.load(path)
 
 
@@ -105,7 +105,7 @@ def test_objects_are_never_unpickled(tmp_path: Path) -> None:
     with np.load(path) as data:
         kept = {name: data[name] for name in data.files}
     np.savez(path, **{**kept, "objectives": np.array(["a", "b", "c"], dtype=object)})
-    with pytest.raises(ValueError, match="cannot read the pool"):
+    with pytest.raises(ValueError, match="cannot read the sample file"):
         Pool.load(path)
 
 
@@ -122,7 +122,7 @@ def test_a_damaged_file_is_no_pool_or_the_same(tmp_path: Path) -> None:
             assert np.array_equal(Pool.load(path).rewards, full_pool().rewards)
         except ValueError as error:
             messages.add(str(error).split("'")[0])
-    assert messages == {"cannot read the pool of answers "}
+    assert messages == {"cannot read the sample file "}
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def test_a_single_seed_has_an_interval_over_prompts_and_a_note(tmp_path: Path, r
     assert tables["baseline"] == "grpo"
     assert tables["interval"] == "95 % interval over prompts"
     assert "One seed of vpo, grpo: these intervals do not say how training runs differ." in tables["notes"]
-    assert "The generated tokens of some pools are unknown" in " ".join(tables["notes"])
+    assert "The generated tokens of some sample files are unknown" in " ".join(tables["notes"])
     assert not [row for row in tables["measures"] if "tokens" in row["unit"]]
 
 
@@ -283,7 +283,7 @@ def test_methods_are_compared_at_equal_answers_and_at_equal_tokens(tmp_path: Pat
     assert rows["utility at 30 tokens", "grpo"]["mean"] == pytest.approx(np.mean(half))
     assert rows["utility at 120 tokens", "grpo"]["mean"] == pytest.approx(best_at_k(ranked.rollouts, 10).mean())
     assert {row["measure"] for row in tables["differences"]} >= {"utility at 30 tokens", "utility@3 in whole responses"}
-    assert "tokens of some pools are unknown" not in " ".join(tables["notes"])
+    assert "tokens of some sample files are unknown" not in " ".join(tables["notes"])
 
 
 def test_policies_that_answer_together_are_one_run(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def source(**changes: Any) -> Any:
         (lambda: other(indices=np.arange(1, 6)), [], "hold answers to different prompts"),
         (lambda: source(tasks="0" * 32), [], "hold answers to different prompts"),
         (lambda: source(split="validation"), [], "hold answers to different prompts"),
-        (lambda: other(scalar_weights=np.tile([0.8, 0.1, 0.1], (5, 1))), [], "have different fixed weights"),
+        (lambda: other(scalar_weights=np.tile([0.8, 0.1, 0.1], (5, 1))), [], "have different fixed weightings"),
         (lambda: source(num_answers=2), [], "says that a rollout in vpo/Maze-v0 holds 2 answers"),
         (lambda: source(method="vpo"), ["--labels", "vpo,vpo"], "are both vpo with seed 0, which is one run, not two"),
         (other, ["--k", "13"], "k=13 is out of range: the smallest sample file has 12 answers"),

@@ -189,7 +189,7 @@ def test_torch_is_not_needed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pool", "options", "message"),
     [
-        ({}, ["--k", "13"], "k=13 needs as many answers to each prompt, but the pool holds 12"),
+        ({}, ["--k", "13"], "k=13 needs as many answers to each prompt, but the sample file holds 12"),
         ({}, ["--k", "0"], "--k must be at least 1, got 0"),
         ({}, ["--temperature", "0.5"], "--temperature cannot change"),
         ({}, ["--checkpoint", "3"], "which is a sample file: leave it out"),

@@ -42,7 +42,7 @@ def test_the_best_method_leads_where_the_interval_excludes_zero() -> None:
     strong, weak = method("vpo", 0.9), method("grpo", 0.4)
     first, *_, last = said([strong, weak], weak)
     assert first.startswith(
-        "PASS: With 3 answers drawn singly, weights unknown (utility@3), vpo leads grpo by .500 [.3"
+        "PASS: With 3 answers drawn singly, weighting unknown (utility@3), vpo leads grpo by .500 [.3"
     )
     assert first.endswith(": .900 against .400.")
     assert last.startswith("PASS: With 3 answers, one of which must pass (pass@3), vpo leads grpo by .500 [.3")

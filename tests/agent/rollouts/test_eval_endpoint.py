@@ -96,8 +96,8 @@ def test_answers_to_other_requests_are_said_and_outlive_the_report(
         assert "10 of 15 answers are saved" in capsys.readouterr().err
         assert main(asked(endpoint.url, *options, "--temperature", "0.5")) == 0
         said = capsys.readouterr().err
-        assert f"no answer in {str(kept)!r} is to this request (10 to others)" in said
-        assert f"answers to other requests stay in {str(kept)!r}: 10" in said
+        assert f"{str(kept)!r} has 10 answers to other requests, none to this one" in said
+        assert f"{str(kept)!r} keeps 10 answers to other requests" in said
         assert main(asked(endpoint.url, *options)) == 0
         assert "10 of 15 answers are in" in capsys.readouterr().err
         assert len(endpoint.requests) == 3 + 3 + 1

@@ -36,7 +36,7 @@ def test_a_full_disk_leaves_the_pool_that_was_sampled(
         assert main(["eval", str(run), *SMALL, "--out", str(tmp_path / "new" / "report")]) == 2
     kept = tmp_path / "new" / "report.sampled.npz"
     said = capsys.readouterr().err
-    assert "No space left on device: what was sampled is kept, so give " in said
+    assert "No space left on device; what was sampled is kept, so give " in said
     assert f"vpo eval {kept} --out {tmp_path / 'new' / 'report'}\n" in said
     assert Pool.load(kept).responses == Pool.load(run / "pool_after.npz").responses
     assert main(["eval", str(run), *SMALL, "--out", str(tmp_path / "new" / "report")]) == 0

@@ -378,7 +378,8 @@ def test_a_study_of_one_task_ends_with_a_verdict_and_the_page_to_play_with(
     verdict = printed.split("\n\n")[1].splitlines()
     assert len(verdict) == 3
     assert re.match(
-        r"(PASS|FAIL|INCONCLUSIVE): With \d+ answers in whole responses, weights unknown \(utility@\d+\), (vpo|grpo) ",
+        r"(PASS|FAIL|INCONCLUSIVE): With \d+ answers in whole responses, weighting unknown \(utility@\d+\), "
+        r"(vpo|grpo) ",
         verdict[0],
     )
     assert re.search(r"(vpo|grpo) (gains|loses|changes by) .* against the base, [13] answers?\.$", verdict[2])

@@ -382,7 +382,7 @@ def test_hard_tasks_are_those_that_no_pool_solves() -> None:
         hard_tasks([pool_of(rewards[0])])
     with pytest.raises(ValueError, match="different tasks"):
         hard_tasks([pools[0], pool_of(rewards[0][:2], fronts[:2])])
-    with pytest.raises(ValueError, match=r"a pool holds 4 answers, fewer than 30: .* --k 30"):
+    with pytest.raises(ValueError, match=r"a sample file holds 4 answers, fewer than 30: .* --k 30"):
         hard_tasks(pools)
 
 
@@ -458,7 +458,7 @@ def test_a_folder_of_something_else_is_not_touched(letters: LMPolicy, tmp_path: 
         (["tiny-maze", "--iterations", "0"], "iterations must be at least 1, got 0"),
         (["tiny-maze", "--eval-prompts", "0"], "--eval-prompts must be at least 1"),
         (["tiny-maze", "--eval-prompts", "2", "--hard", "pool.npz"], "exclude each other"),
-        (["tiny-maze", "--hard", "none.npz"], "cannot read the pool of answers 'none.npz'"),
+        (["tiny-maze", "--hard", "none.npz"], "cannot read the sample file 'none.npz'"),
         (["tiny-maze", "--start", "0"], "start must be at least 1, got 0"),
         (["tiny-maze", "--temperature", "0"], "temperature must be above 0"),
         (["tiny-archive"], "vpo/Archive-v0 replies in the middle of a response, which a search cannot do"),

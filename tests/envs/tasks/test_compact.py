@@ -319,7 +319,7 @@ def test_answers_that_do_not_read_the_task_earn_little(name: str) -> None:
         ("EUREQA", {"crossing": 5}, "crossing"),
         ("MuSiQue", {"hops": [2, 9]}, "hops"),
         ("Tools", {"rough": 2}, "rough"),
-        ("Code", {"shared": 6}, "shared is at most tests=5, got 6"),
+        ("Code", {"shared": 6}, "shared must be at most tests=5, got 6"),
     ],
 )
 def test_bad_knobs_are_named(name: str, knobs: dict[str, Any], message: str) -> None:

@@ -396,8 +396,8 @@ def test_the_compact_style_is_a_word_for_each_number_and_sign() -> None:
         ({"count": 7}, "count=7"),
         ({"numbers": [0, 5]}, "two ascending numbers from 1 to 100"),
         ({"gap": [0, 5]}, "gap must be at least 1"),
-        ({"count": 3, "needs": 4}, "needs is at most count=3, got 4"),
-        ({"needs": 3, "most": 2}, "most is at least needs=3, got 2"),
+        ({"count": 3, "needs": 4}, "needs must be at most count=3, got 4"),
+        ({"needs": 3, "most": 2}, "most must be at least needs=3, got 2"),
         ({"tolerence": 5}, "tolerance"),
     ],
 )

@@ -62,7 +62,7 @@ class CompactConfig(Frozen):
     @model_validator(mode="after")
     def _shares_some(self) -> CompactConfig:
         if self.shared > self.tests:
-            raise ValueError(f"shared is at most tests={self.tests}, got {self.shared}")
+            raise ValueError(f"shared must be at most tests={self.tests}, got {self.shared}")
         return self
 
     @property
@@ -80,7 +80,7 @@ class SuiteTask(Task):
     common: tuple[str, ...]
     """Steps that all of them want, in this order."""
     own: tuple[str, ...]
-    """One step more that each of them wants."""
+    """The further step that each customer wants."""
     places: tuple[int, ...]
     """How many of the common steps come before the own one of each."""
     inputs: tuple[tuple[List, ...], ...]

@@ -128,20 +128,20 @@ class Wording(NamedTuple):
 
     program: str
     function: str
-    """With the name of the ``{entry}``."""
+    """Sentence that names the function ``{entry}``."""
     definitions: str
     start: str
     one: str
-    """With the first ``{tag}``."""
+    """Sentence that asks for one answer, in the tag ``{tag}``."""
     several: str
-    """With the ``{count}`` of attempts and their ``{tags}``."""
+    """Sentence that asks for ``{count}`` attempts, in the tags ``{tags}``."""
     readings: str
-    """That there are tests of several readings."""
+    """Sentence that several readings of the statement are tested."""
     follow: str
-    """That several answers follow different ones of them."""
+    """Sentence that asks for a different reading in each answer."""
     scored: str
     constant: str
-    """That a program does not score which always gives one result."""
+    """Sentence that a program earns nothing if all tests that it passes expect one result."""
 
 
 WORDINGS = (
@@ -315,7 +315,7 @@ class CodeOutcome(NamedTuple):
     """The facts about one answer, which the objectives score."""
 
     verdicts: tuple[Verdict, ...]
-    """One for each test of the problem."""
+    """Verdict on each test of the problem."""
     tier: str = ""
     """The sandbox's tier; empty if nothing was run."""
     constant: bool = False

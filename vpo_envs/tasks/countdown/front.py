@@ -18,7 +18,7 @@ from vpo_envs.tasks.countdown.task import STRENGTH, CountdownTask
 
 Ints = NDArray[np.int64]
 Keep = Callable[[Ints, Ints], NDArray[np.bool_]]
-"""Tells from numerators and denominators which values are wanted."""
+"""Function that tells from numerators and denominators which values are wanted."""
 
 OPERATORS = "+*-/"
 NUMBER = 3

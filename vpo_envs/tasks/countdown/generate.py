@@ -49,9 +49,9 @@ class CountdownConfig(CertifiedConfig):
         if self.gap[0] < 1:
             raise ValueError(f"gap must be at least 1, since targets differ, got {self.gap}")
         if self.needs > self.count:
-            raise ValueError(f"needs is at most count={self.count}, got {self.needs}")
+            raise ValueError(f"needs must be at most count={self.count}, got {self.needs}")
         if self.most < self.needs:
-            raise ValueError(f"most is at least needs={self.needs}, got {self.most}")
+            raise ValueError(f"most must be at least needs={self.needs}, got {self.most}")
         return self
 
 

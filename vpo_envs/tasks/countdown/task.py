@@ -71,7 +71,7 @@ class Expression(NamedTuple):
     numerator: int
     """Numerator of the value as a reduced fraction."""
     denominator: int
-    """Its denominator, above 0."""
+    """Denominator of the value as a reduced fraction, above 0."""
     whole: bool
     """Whether every intermediate result is a whole number."""
 
@@ -268,7 +268,7 @@ class CountdownOutcome(NamedTuple):
     denominator: int
     """Denominator of the value."""
     hits: tuple[float, ...]
-    """For each target max(0, 1 - distance / tolerance)."""
+    """Score for each target: max(0, 1 - distance / tolerance)."""
     used: int
     """Numbers used."""
     total: int

@@ -106,7 +106,7 @@ class Wording(NamedTuple):
     asked: str
     one_world: str
     several_worlds: str
-    """With the ``{count}`` of worlds."""
+    """Sentence that states the ``{count}`` of worlds."""
 
 
 WORDINGS = (

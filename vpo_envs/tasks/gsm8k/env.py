@@ -64,7 +64,7 @@ class GSM8KEnv(TaskEnv[GSM8KTask, GSM8KAnswer, GSM8KOutcome]):
        more, each objective is the share found of some consecutive ones.
     4. ``final``: 1 if the final answer is right.
     5. ``brevity``: 1 without equations, decreasing linearly to 0 at the largest number allowed, if the final answer is
-    right.
+       right.
 
     ``pareto_front()`` is exact for generated tasks, and for rows whose calculations lead from each intermediate value
     to the final answer.

@@ -98,7 +98,9 @@ class GSM8KConfig(Frozen):
     @model_validator(mode="after")
     def _have_room(self) -> Self:
         if self.sentences < self.events[1] + 2:
-            raise ValueError(f"sentences is at least the most events and two, got {self.sentences} and {self.events}")
+            raise ValueError(
+                f"sentences must be at least {self.events[1] + 2}, the most events and two, got {self.sentences}"
+            )
         return self
 
 

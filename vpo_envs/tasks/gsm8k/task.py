@@ -195,7 +195,7 @@ class GSM8KOutcome(NamedTuple):
     """The facts about one answer that the objectives look at."""
 
     steps: tuple[bool, ...]
-    """For each intermediate value whether it is reached."""
+    """Whether each intermediate value is reached."""
     final: bool
     """Whether the final answer is right."""
     equations: int

@@ -28,7 +28,7 @@ OPPOSITE = {"U": "D", "D": "U", "L": "R", "R": "L"}
 
 Colour = tuple[int, int, int]
 ROUTE_COLOURS = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (86, 180, 233), (60, 60, 60))
-"""From the palette of Okabe and Ito (2008), which is safe for colour-blind readers."""
+"""Colours from the palette of Okabe and Ito (2008), which colour-blind readers can tell apart."""
 PAPER, FLOOR, GRID, STONE, INK = (255, 255, 255), (248, 247, 243), (226, 224, 216), (63, 68, 78), (40, 42, 48)
 COIN, COIN_RIM, GEM, GEM_RIM = (247, 211, 60), (176, 132, 0), (196, 232, 250), (30, 96, 145)
 MAGMA, MAGMA_LIGHT, STAR = (122, 32, 24), (255, 176, 59), (150, 110, 190)

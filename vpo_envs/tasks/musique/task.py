@@ -140,14 +140,14 @@ class Wording(NamedTuple):
     opening: str
     form: str
     cap: str
-    """With the ``{cap}`` on citations as a number in words, followed by "paragraph" or "paragraphs"."""
+    """Sentence on how many citations count: ``{cap}`` is a number in words with "paragraph" or "paragraphs"."""
     choice: str
-    """With the number of ``{steps}``, where not all of them can be cited."""
+    """Sentence with the number of ``{steps}``, for prompts whose steps cannot all be cited."""
     objectives: str
     exact: str
-    """How a final answer scores that must be exact."""
+    """Sentence on how a final answer scores that must be exact."""
     words: str
-    """How a final answer scores by its words."""
+    """Sentence on how a final answer scores by its words."""
 
 
 WORDINGS = (

@@ -71,7 +71,7 @@ class Text(NamedTuple):
 
     plain: str
     encoded: bytes
-    """In UTF-8, where ASCII characters are counted fastest."""
+    """The text in UTF-8, in which ASCII characters are counted fastest."""
     lower: str
     words: list[str]
     """Words in lower case: runs of letters, digits and underscores, in any script; an apostrophe may be in them."""

@@ -32,7 +32,7 @@ class CompiledChecks(NamedTuple):
     counted: list[Counted]
     """What the checks count, each thing once."""
     bands: list[Band]
-    """One for each check, persona by persona."""
+    """Band of each check, persona by persona."""
     personas: list[slice]
     """The checks of each persona among the bands."""
 
@@ -104,7 +104,7 @@ class Wording(NamedTuple):
     """One way to put a request into words."""
 
     opening: str
-    """With the ``{topic}`` and the ``{count}`` of personas."""
+    """Sentence that states the ``{topic}`` and the ``{count}`` of personas."""
     persona: str
     """Stands before the checks of persona ``{number}``."""
 
@@ -177,7 +177,7 @@ class PersonasOutcome(NamedTuple):
     real: bool
     """Whether the text follows the rules: a text of its own, on the topic, neither copied nor padded."""
     held: tuple[tuple[bool, ...], ...]
-    """For each persona which checks hold; empty for a text that breaks a rule, whose checks are not counted."""
+    """Which checks of each persona hold; empty for a text that breaks a rule, whose checks are not counted."""
 
 
 def evaluate(task: PersonasTask, answer: str) -> PersonasOutcome:

@@ -124,7 +124,8 @@ class ProgramsCompactEnv(RefiningEnv[ProgramTask, Words, ProgramOutcome], Compac
     def demonstrations(self, task: ProgramTask, rng: np.random.Generator, num_answers: int) -> list[str]:
         """Return different programs: half of the time the right one, else one that fits a shown example.
 
-        With parts, the first part alone (.55), the second (.40) or both (.05). Then come programs of random steps.
+        A task with parts is answered by the first part alone (share .55), the second part alone (.40) or the whole
+        program (.05). Programs of random steps follow.
         """
         if task.cut:
             parts = [task.program[: task.cut], task.program[task.cut :], task.program]

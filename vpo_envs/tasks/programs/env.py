@@ -50,7 +50,7 @@ class FunctionTask(CodeTask):
     """A function to find from examples."""
 
     program: tuple[str, ...]
-    """Its steps, from the first to the last."""
+    """Steps of the function, from the first to the last."""
     texts: bool
     """Whether it works on texts; else on lists of whole numbers."""
 

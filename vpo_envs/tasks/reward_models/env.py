@@ -32,7 +32,7 @@ class Wording(NamedTuple):
     """One way to ask for answers."""
 
     judged: str
-    """With the names of the ``{objectives}``."""
+    """Sentence that names the ``{objectives}``."""
     one: str
     several: str
 
@@ -49,11 +49,9 @@ class RewardModelsEnv(TaskEnv[RewardTask, str, RewardOutcome]):
 
     ## Description
 
-    The prompt is a request, built in or a row of a file, and names the objectives.
-
-    Reward models are sequence-classification models of Hugging
-    Face: request and answer go through the chat template (as a pair of texts if there is none), and the score is the
-    first logit, or one logit for each head that is named.
+    The prompt is a request, built in or a row of a file, and names the objectives. Reward models are
+    sequence-classification models of Hugging Face. Request and answer go through the chat template (as a pair of texts
+    if there is none), and the score is the first logit, or one logit for each head that is named.
 
     ## Action space
 

@@ -210,11 +210,11 @@ class Wording(NamedTuple):
     one: str
     several: str
     together: str
-    """How they are judged where one attempt can have everything."""
+    """Sentence on how several attempts are judged, if one attempt can score everything."""
     trade_offs: str
-    """How they are judged where the credits do not cover all sub-requests."""
+    """Sentence on how several attempts are judged, if the credits do not cover all sub-requests."""
     scored: str
-    """What scores where calls are wanted or a reply."""
+    """Sentence on what scores, for tasks that want calls or a reply."""
 
 
 WORDINGS = (
