@@ -61,9 +61,9 @@ def parse_json(
         value = json.loads(
             text,
             parse_constant=float if any_float else _no_constant,
-            parse_float=float if any_float else _finite,
+            parse_float=float if any_float else finite_number,
             parse_int=_digits if any_length else _whole_number,
-            object_pairs_hook=_without_repeats if unique else None,
+            object_pairs_hook=without_repeats if unique else None,
         )
     except RecursionError:
         raise ValueError("nested too deeply") from None
@@ -78,7 +78,7 @@ def parse_toml(text: str) -> dict[str, Any]:
         ValueError: As for :func:`parse_json`.
     """
     try:
-        value = tomllib.loads(text, parse_float=_finite)
+        value = tomllib.loads(text, parse_float=finite_number)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     _check_levels(value, _check_toml)
@@ -183,7 +183,8 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _finite(text: str) -> float:
+def finite_number(text: str) -> float:
+    """Read a number; ValueError if it is too large for a float, infinite or NaN."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(f"the number {_shown(text)} is too large or not finite")
@@ -213,7 +214,8 @@ def _shown(number: str) -> str:
     return number if len(number) <= 20 else f"{number[:20]}…, of {len(number)} characters,"
 
 
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object with these names and values; ValueError if a name is given twice."""
     values = dict(pairs)
     if len(values) != len(pairs):
         names = [name for name, _ in pairs]

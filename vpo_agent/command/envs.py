@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vpo_agent.command.parser import Commands, Failed, add_env_options, at_least, json_list
+from vpo_agent.command.parser import ENV_HELP, Commands, Failed, add_env_options, at_least, json_list
 from vpo_agent.command.rewards import columns
 from vpo_agent.progress import progress
 from vpo_agent.runs.continuing import vpo_command
@@ -30,17 +30,13 @@ DETAIL_CHARS = 240
 
 def add_parser(commands: Commands) -> None:
     """Add the commands of the environments."""
-    env_help = (
-        "id of an environment, such as vpo/Maze-v0, or MODULE:ID for a module or .py file that registers your own"
-    )
-
     envs = commands.add_parser(
         "envs",
         help="list the environments, or show a task of one with answers",
         description="List the environments and their objectives. With an id, show one task: its prompt, answers with "
         "their reward vectors, the arguments of the environment, and what sets of answers and the reward vector gain.",
     )
-    envs.add_argument("id", nargs="?", help=f"{env_help} (default: list all)")
+    envs.add_argument("id", nargs="?", help=f"{ENV_HELP} (default: list all)")
     envs.add_argument(
         "--index", type=at_least(0), default=0, metavar="N", help="index of the task in its split (default: 0)"
     )
@@ -54,7 +50,7 @@ def add_parser(commands: Commands) -> None:
         description="Answer a task in the terminal, as often as you like. Each response is scored, and all of your "
         "answers are compared with the exact front if it is known.",
     )
-    player.add_argument("id", help=env_help)
+    player.add_argument("id", help=ENV_HELP)
     player.add_argument(
         "--seed", type=at_least(0), metavar="N", help="seed that chooses the task (default: a random task)"
     )
@@ -66,7 +62,7 @@ def add_parser(commands: Commands) -> None:
         description="Score good answers, empty answers and attacks, and report what each objective pays for. The exit "
         "status is 0 if no check failed, 1 if a check failed, and 2 if nothing could be checked.",
     )
-    checker.add_argument("id", help=f"{env_help}; with --prompts, reward functions as MODULE:NAME or FILE.py:A,B")
+    checker.add_argument("id", help=f"{ENV_HELP}; with --prompts, reward functions as MODULE:NAME or FILE.py:A,B")
     checker.add_argument("--prompts", metavar="FILE", help="JSON Lines with one prompt and answer per line")
     checker.add_argument(
         "--columns",

@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 
 from vpo_agent.command.parser import (
+    ENV_HELP,
     Commands,
     add_env_options,
     add_import_option,
@@ -39,10 +40,7 @@ def add_parser(commands: Commands) -> None:
         "trains on them.",
     )
     add = verl.add_argument
-    add(
-        "env",
-        help="id of an environment, such as vpo/Maze-v0, or MODULE:ID for a module or .py file that registers your own",
-    )
+    add("env", help=ENV_HELP)
     add("--out", type=Path, required=True, metavar="FOLDER", help="output folder")
     add_env_options(verl, default={})
     add(

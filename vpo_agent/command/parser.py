@@ -19,6 +19,7 @@ from vpo_agent.runs.continuing import when_stopped
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 
 
+ENV_HELP = "id of an environment, such as vpo/Maze-v0, or MODULE:ID for a module or .py file that registers your own"
 RENAMED = {"--instances": "--num-tasks", "--goal": "--measure"}
 """Options of earlier versions by their names there, with the names that they have now."""
 
@@ -242,11 +243,9 @@ def run_script(main: Callable[[], None]) -> None:
 def exit_status(command: Callable[[], None]) -> int:
     """Call a command, turn errors that a user can mend into one line on standard error, and return the exit status.
 
-    Warnings are one line as well.
-
-    It is 0, 2 for a bad request, 1 for a run that diverged or ran out of memory or disk, or a failed check, and 130
-    after Ctrl-C or SIGTERM, with the message of the ``KeyboardInterrupt`` if it has one. Any other error is a bug and
-    keeps its traceback.
+    Warnings are shown in one line as well. The exit status is 0 if the command succeeded, 2 for a bad request, 1 for a
+    failed check or a run that diverged or ran out of memory or disk, and 130 after Ctrl-C or SIGTERM, with the message
+    of the ``KeyboardInterrupt`` if it has one. Any other error is a bug and keeps its traceback.
     """
     from vpo_agent.progress import visible_streams
 

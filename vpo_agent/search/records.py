@@ -223,7 +223,7 @@ def hard_tasks(pools: Sequence[Pool], k: int = 30, measure: SearchMeasure = "sca
     """
     check_choice("measure", measure, SearchMeasure)
     if not pools:
-        raise ValueError("hard_tasks needs at least one sample file")
+        raise ValueError("hard_tasks needs at least one pool of answers")
     first = pools[0]
     for pool in pools[1:]:
         if not np.array_equal(pool.indices, first.indices):

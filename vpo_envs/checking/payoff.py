@@ -30,8 +30,8 @@ class Payoff(NamedTuple):
             verdict = f"VPO can hardly pay: {measured}, so one answer serves all weightings and --method grpo is enough"
         elif vector_gain < 1 + LITTLE:
             verdict = (
-                f"a set pays, the vector hardly: {measured}, and as much as the best three by the scalar reward, so "
-                "--method max_at_k may be enough"
+                f"a set pays, but the vector adds little: {measured}, and as much as the best three by the scalar "
+                "reward, so --method max_at_k may be enough"
             )
         else:
             verdict = f"VPO can pay: {measured}, and {vector_gain:.2f} times the best three by the scalar reward"

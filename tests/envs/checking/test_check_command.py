@@ -151,7 +151,7 @@ def test_a_check_says_whether_vpo_can_pay_and_what_prompts_say(
     main(["check", "sides.py:left,right", "--prompts", "rows.jsonl"])
     shown = capsys.readouterr().out
     # One answer scores the mean of both weights, and two score the larger one, on average 3/4.
-    assert "a set pays, the vector hardly: the best three answers score 1.50 times as much as" in shown
+    assert "a set pays, but the vector adds little: the best three answers score 1.50 times as much as" in shown
     assert "prompts for several answers say: The objectives are left: The left side; right.\n" in shown
     main(["check", "sides.py:left", "--prompts", "rows.jsonl"])
     assert (

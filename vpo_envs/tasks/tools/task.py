@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
@@ -13,6 +12,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
+from envs_data.parsing import finite_number, without_repeats
 from vpo_envs.core import Frozen, Task, Unparsable
 from vpo_envs.tasks.generation import worded
 from vpo_envs.tasks.tools.matching import passages
@@ -370,19 +370,5 @@ def _read_calls(body: str, start: int) -> tuple[list[Call], list[Hashable], int,
             raise Unparsable(f"more than {MAX_CALLS} calls")
 
 
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text} is not finite")
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object, but refuse duplicate keys, whose values would be ambiguous."""
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise ValueError("a key is given twice")
-    return result
-
-
-DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite)
+# The values of a name that is given twice would be ambiguous.
+DECODER = json.JSONDecoder(object_pairs_hook=without_repeats, parse_float=finite_number, parse_constant=finite_number)
