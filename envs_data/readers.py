@@ -152,7 +152,7 @@ def _file_rows(source: str) -> Iterator[tuple[str, object]]:
     if not name.endswith(ENDINGS):
         raise ValueError(f"{source}: unknown kind of file; a source ends in {', '.join(ENDINGS)}, or is hf:org/name")
     if not path.exists():
-        raise ValueError(f"{source}: no such file")
+        raise ValueError(f"{source}: no such file; give the path of a file, or hf:org/name for a data set")
     try:
         if path.stat().st_size == 0:
             raise ValueError(f"{source} is empty: it holds no rows")

@@ -377,7 +377,9 @@ class Job(NamedTuple):
 
     config: TrainConfig
     resume: bool = False
+    """Whether to continue the run from its last checkpoint."""
     overwrite: bool = False
+    """Whether to delete what the run folder holds."""
     accept_changes: bool = False
     """Whether to resume although prompts, rewards or models have changed since."""
 

@@ -31,7 +31,8 @@ from vpo_envs.text import format_answers
 def train_and_report(job: Job | TrainConfig) -> str:
     """Train as ``job`` says, then print, save and return a Markdown table of what changed on held-out prompts.
 
-    ``vpo train`` does this. Settings alone stand for a new run.
+    This is ``vpo train``. Given settings instead of a job, it starts a new run. Errors are those of
+    :class:`~vpo_agent.trainer.Trainer` and of its method ``train``.
 
     The run folder gets ``pool_before.npz``, ``pool_after.npz``, ``results.json``, ``results.md`` and two figures. A
     finished run is only evaluated and reported on again. If a resumed run has no readable ``pool_before.npz``, it is

@@ -347,6 +347,9 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         """Return ``num_answers`` reasonable answers, without tags, for supervised warm starts.
 
         No two of them are the same answer, since a duplicate earns nothing.
+
+        Raises:
+            NotImplementedError: The environment has no demonstrations, the default, or too few that differ.
         """
         raise NotImplementedError(f"{type(self).__name__} has no demonstrations")
 
@@ -513,7 +516,11 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     # Tasks and scores ------------------------------------------------------------------------------------------
 
     def task(self, index: int) -> TaskT:
-        """Return the ``index``-th task, a pure function of (split, data_seed, index) and the other arguments."""
+        """Return the ``index``-th task, a pure function of (split, data_seed, index) and the other arguments.
+
+        Raises:
+            ValueError: The index is no whole number of at least 0, or the arguments allow no task.
+        """
         return self.generate(stream(self.namespace, self.split, self.data_seed, index))
 
     @property
@@ -631,13 +638,14 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     def pareto_front(self, gamma: float = 1.0, *, task: TaskT | None = None) -> list[NDArray[np.float32]]:
         """Return the vectors (d,) of :meth:`front`, by default for the current task, in MO-Gymnasium's form.
 
-        ``gamma`` has no effect, because an answer is scored in the step that gives it.
+        ``gamma`` has no effect, because an answer is scored in the step that gives it. Errors are those of
+        :meth:`front`.
         """
         points = self.front(self.current_task if task is None else task)
         return [np.array(point.vector, dtype=np.float32) for point in points]
 
     def optimum(self, task: TaskT) -> float:
-        """Return the best scalar reward w*·r that any answer to ``task`` can get, from the exact front."""
+        """Return the best scalar reward w*·r that any answer to ``task`` can get; errors are those of :meth:`front`."""
         weights = self.fixed_weights(task)
         return float(max(np.dot(weights, point.vector) for point in self.front(task)))
 

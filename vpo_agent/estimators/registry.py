@@ -123,7 +123,7 @@ def register_estimator(
 
 
 def estimator(name: str) -> Estimator:
-    """Return the estimator of this name."""
+    """Return the estimator of this name; ValueError if none is registered."""
     if name not in _REGISTRY:
         raise unknown_estimator(name, _REGISTRY)
     return _REGISTRY[name]

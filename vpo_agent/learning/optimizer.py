@@ -179,7 +179,7 @@ def learning_rate(
     if schedule == "constant":
         return peak * rise
     if steps is None:
-        raise ValueError(f"the schedule {schedule!r} needs the number of steps of the run")
+        raise ValueError(f"the schedule {schedule!r} needs the number of steps of the run: pass steps")
     done = min(max(0, step - warmup_steps) / max(1, steps - warmup_steps), 1.0)
     fall = 1.0 - done if schedule == "linear" else (1.0 + math.cos(math.pi * done)) / 2
     return peak * min(rise, fall)

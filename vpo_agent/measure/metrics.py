@@ -105,7 +105,7 @@ def hypervolume(points: ArrayLike, *, reference: float = REFERENCE) -> float | N
 def coverage(front: ArrayLike, reached: ArrayLike, tolerance: float = 1e-6) -> float:
     """Return the share of the front's points that some reached vector attains in every objective, up to ``tolerance``.
 
-    The front has shape (f, d), f >= 1, the reached vectors (n, d).
+    The front has shape (f, d), f >= 1, and the reached vectors have shape (n, d). The share lies in [0, 1].
     """
     vectors = np.asarray(reached, dtype=np.float64)
     return float(np.mean([(vectors >= target - tolerance).all(axis=1).any() for target in np.asarray(front)]))

@@ -83,6 +83,12 @@ def sample_pool(
         source: Entries to add to :attr:`Pool.source`.
         scorer_threads: Threads that score the answers; with 0, this thread does.
         label: Name of the progress bars; there are none without.
+
+    Raises:
+        ValueError: A prompt and its response do not fit into the model's context.
+        BackendFailed: The sampling engine failed.
+        EndpointError: The endpoint cannot be reached, refuses a request or keeps failing.
+        OutOfMemory: The responses to one prompt do not fit into the device's memory.
     """
     # Torch is slow to import, and a saved pool is read without it.
     from vpo_agent.rollouts.collect import score

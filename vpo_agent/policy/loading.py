@@ -245,5 +245,5 @@ def base_of_adapters(name: str) -> str | None:
         return None
     base = read_object(Path(config_file)).get("base_model_name_or_path")
     if not isinstance(base, str):
-        raise ValueError(f"{str(config_file)!r} names no base model, which base_model_name_or_path does")
+        raise ValueError(f"{str(config_file)!r} lacks base_model_name_or_path, the name of the base model: add it")
     return base

@@ -85,7 +85,7 @@ def collect(
         tasks: P tasks.
         rollouts: G, responses to each task.
         max_new_tokens: Longest response, in tokens.
-        temperature: Temperature of the sampling.
+        temperature: Sampling temperature, above 0.
         seed: Numbers that key the random stream.
         num_answers: Answers in a response to each task, (P,); ``env.num_answers`` by default.
         sample_batch: Maximum number of responses sampled at the same time, but at least those of one prompt; halved
@@ -94,6 +94,8 @@ def collect(
         scorer_threads: Threads that score the responses; with 0, the calling thread scores them.
 
     Raises:
+        ValueError: A prompt and its response do not fit into the model's context.
+        BackendFailed: The sampling engine failed.
         OutOfMemory: The responses to one prompt do not fit into the device's memory.
     """
     start = time.perf_counter()

@@ -145,7 +145,7 @@ def task_of(env: AnyEnv, index: int) -> Task:
     """Return the task ``index`` of the split; raise a ValueError if it is beyond the rows of a data set."""
     rows = getattr(env, "rows", ())
     if rows and not 0 <= index < len(rows):
-        raise ValueError(f"task {index} is outside the split {env.split!r}, which has 0 to {len(rows) - 1}")
+        raise ValueError(f"task {index} is outside the split {env.split!r}, which has tasks 0 to {len(rows) - 1}")
     task: Task = env.task(index)
     return task
 

@@ -12,7 +12,9 @@ class FrontPoint(NamedTuple):
     """A reward vector of the exact Pareto front and an answer that attains it."""
 
     vector: tuple[float, ...]
+    """Reward vector, (d,)."""
     answer: str
+    """The answer without its tags."""
 
 
 def changed_scoring(env_type: type[Any], solver: type[Any]) -> str | None:

@@ -582,5 +582,5 @@ def test_an_index_outside_a_data_set_is_an_error() -> None:
     env.rows = (env.task(0), env.task(1))  # type: ignore[attr-defined]  # as an environment with a data set has them
     from vpo_agent.search.tasks import task_of
 
-    with pytest.raises(ValueError, match="task 2 is outside the split 'test', which has 0 to 1"):
+    with pytest.raises(ValueError, match="task 2 is outside the split 'test', which has tasks 0 to 1"):
         task_of(env, 2)

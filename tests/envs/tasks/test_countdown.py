@@ -425,9 +425,9 @@ def test_gains_that_no_task_has_end_after_a_number_of_certificates(monkeypatch: 
     ("task", "message"),
     [
         ({"numbers": [2], "targets": [1, 2, 3]}, "numbers: Tuple should have at least 2"),
-        ({"numbers": [2, 101], "targets": [1, 2, 3]}, "the given numbers lie from 1 to 100"),
+        ({"numbers": [2, 101], "targets": [1, 2, 3]}, "the given numbers must lie from 1 to 100"),
         ({"numbers": [2, 3], "targets": [1, 2]}, "targets: Tuple should have at least 3"),
-        ({"numbers": [2, 3], "targets": [1, 2, 2]}, "targets are different numbers"),
+        ({"numbers": [2, 3], "targets": [1, 2, 2]}, "targets must be different numbers"),
         ({"numbers": [2, 3], "targets": [1, 2, 3], "tolerance": 0}, "tolerance"),
     ],
 )

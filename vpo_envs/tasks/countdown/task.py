@@ -41,14 +41,14 @@ class CountdownTask(Task):
     @classmethod
     def _are_small(cls, numbers: tuple[int, ...]) -> tuple[int, ...]:
         if not all(1 <= number <= LARGEST for number in numbers):
-            raise ValueError(f"the given numbers lie from 1 to {LARGEST}, got {numbers}")
+            raise ValueError(f"the given numbers must lie from 1 to {LARGEST}, got {numbers}")
         return numbers
 
     @field_validator("targets")
     @classmethod
     def _are_different(cls, targets: tuple[int, ...]) -> tuple[int, ...]:
         if len(set(targets)) < len(targets) or not all(abs(target) <= LARGEST_TARGET for target in targets):
-            raise ValueError(f"targets are different numbers of at most {LARGEST_TARGET:,}, got {targets}")
+            raise ValueError(f"targets must be different numbers of at most {LARGEST_TARGET:,}, got {targets}")
         return targets
 
 

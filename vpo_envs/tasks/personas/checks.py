@@ -47,7 +47,7 @@ class Check(Frozen):
             wanted = "a value" if self.family in WITH_VALUE else "no value"
             raise ValueError(f"a check of family {self.family!r} has {wanted}, got {self.value!r}")
         if self.value != self.value.lower():
-            raise ValueError(f"the value of a check is in lower case, got {self.value!r}")
+            raise ValueError(f"the value of a check must be in lower case, got {self.value!r}")
         if self.most is not None and self.most < self.least:
             raise ValueError(f"a check needs least <= most, got {self.least} and {self.most}")
         return self
