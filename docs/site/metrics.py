@@ -44,8 +44,9 @@ no group had a signal, the columns of the update are `null`.
 ## An evaluation in `metrics.jsonl`
 
 `--eval-every N` evaluates on validation prompts every N steps; `kind` is `eval`. Each number is a mean over prompts.
-The values of k are 1, 3, 10, 30 and 100, as far as a prompt has so many answers, and the number of its answers. With
-`--num-answers 1,3` the plain names are of responses with three answers, and `_of_1` of responses with one.
+The values of k are 1, 3, 10, 30 and 100, up to the number of answers to a prompt, and that number itself. With
+`--num-answers 1,3`, names without an ending describe responses with three answers, and names with `_of_1` describe
+responses with one answer.
 
 {evaluation}
 
