@@ -4,9 +4,9 @@
     python benchmarks/costs.py --write    # measures, and writes benchmarks/costs.json and docs/costs.md
     python benchmarks/costs.py --page     # writes docs/costs.md from benchmarks/costs.json
 
-Each model has a process of its own, with one thread. With either method it takes a few training steps and an evaluation
-of some prompts, with the settings of the preset. Times are processor time, which other load on the machine disturbs
-less than the time on the clock.
+Each model has a process of its own, with one thread. The process takes a few training steps with each method and
+evaluates some prompts, with the settings of the preset. Times are processor time, which other load on the machine
+disturbs less than the time on the clock.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@
     python studies/edge_search.py --search    # after the runs of the study: searches, and writes the data files
 
 A task is hard if none of 30 answers of any seed's base is right, with one answer per response or with three, sampled
-apart from the search. Every search has the same number of tokens, and its first 200 answers are read from it as well.
-Interrupted, it continues. Intervals are those over functions and seeds, paired by both. A data file, ``searches.json``
-beside those of the runs, holds for each search the answer that solved each task, and no texts.
+apart from the search. Every search samples the same number of tokens; what it has solved after 200 answers is read from
+the same search. The same command continues an interrupted search. Intervals are over functions and seeds, paired by
+both. A data file, ``searches.json`` beside those of the runs, holds for each search the answer that solved each task,
+and no texts.
 """
 
 from __future__ import annotations

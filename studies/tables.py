@@ -4,8 +4,8 @@
     python studies/tables.py studies/edge.toml --tasks musique-3 --measures utility
 
 Every number is over test tasks and training seeds. Differences are paired by both: arms of one seed share its base, its
-training tasks and its test tasks. A *base* is the model before training, with one answer in a response or with three;
-the better one at the measure in question is what arms are compared with. k answers are whole responses where the number
+training tasks and its test tasks. A *base* is the model before training, with one answer in a response or with three.
+Arms are compared with the base that scores better at the measure. k answers are whole responses where the number
 of answers in a response divides k, but single answers for pass@k.
 """
 

@@ -1,9 +1,12 @@
 """The training loop, top to bottom: tasks, rollouts, scores, advantages, update.
 
-The defaults differ from the paper (arXiv 2605.22817) in four points. Three of them change no expected gradient: weights
-come from a Sobol sampler instead of independent draws, each prompt is computed once per group in sampling and update,
-and groups without any advantage skip the update unless a KL penalty needs them. The fourth: a batch is one optimizer
-step unless ``minibatch_prompts`` divides it, as the preset "paper" does.
+The defaults differ from the paper (arXiv 2605.22817) in four points, of which the first three change no expected
+gradient:
+
+1. Weightings come from a Sobol sampler instead of independent draws.
+2. Each prompt is computed once per group in sampling and update.
+3. Groups without any advantage skip the update unless a KL penalty needs them.
+4. A batch is one optimizer step unless ``minibatch_prompts`` divides it, as the preset "paper" does.
 """
 
 from __future__ import annotations
@@ -99,10 +102,10 @@ class Trainer(Training):
             with the former ones is deleted.
 
     Raises:
-        ValueError: An unknown environment, model or device, weights of the wrong number, options that the method does
-            not take, prompts too long for the model, a run that does not fit into the GPU's memory, a run folder in
-            use, fewer steps than the resumed run has done, a backend that is not installed, or an unsupported version
-            of a library, or a resumed run of which an input has changed.
+        ValueError: A setting is unknown or does not fit: the environment, the model, the device, the number of fixed
+            weights, an option of the method, or a backend that is not installed. A prompt is too long for the model,
+            or the run does not fit into the GPU's memory. The run folder is in use. A resumed run has done more steps
+            than ``config`` has, or one of its inputs has changed. A library has an unsupported version.
         OutOfMemory: The model or the optimizer does not fit into the device's memory.
     """
 

@@ -150,7 +150,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     """The class of this environment's tasks."""
     namespace: ClassVar[int]
     """Number of this environment's random streams. By default it follows from the name of the class that defines
-    ``generate``; a number stated in the class keeps the streams when that name changes, and the number of a base class
+    ``generate``. A number stated in the class keeps the streams when that name changes. The number of a base class
     keeps that class's streams."""
     objectives: tuple[Objective, ...]
     """The components of the reward vector, in order."""

@@ -22,8 +22,8 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], Any]):
     """``num_envs`` copies of a text environment that share one data source, and whose answers are scored together.
 
     Copy ``i`` behaves like a single environment that was reset with ``seed + i``. When an episode ends, the next one
-    starts in the same step (Gymnasium's same-step autoreset): the observation is the new prompt, and the results of the
-    step are in ``infos["final_obs"]`` and ``infos["final_info"]``, with one entry for each copy. So the scores of
+    starts in the same step (Gymnasium's same-step autoreset). The observation is then the new prompt. The results of
+    the step are in ``infos["final_obs"]`` and ``infos["final_info"]``, with one entry for each copy. The scores of
     one-step tasks are in ``infos["final_info"]["reward_matrix"]``, shape (n, m, d).
 
     Args:

@@ -243,9 +243,10 @@ def run_script(main: Callable[[], None]) -> None:
 def exit_status(command: Callable[[], None]) -> int:
     """Call a command, turn errors that a user can mend into one line on standard error, and return the exit status.
 
-    Warnings are shown in one line as well. The exit status is 0 if the command succeeded, 2 for a bad request, 1 for a
-    failed check or a run that diverged or ran out of memory or disk, and 130 after Ctrl-C or SIGTERM, with the message
-    of the ``KeyboardInterrupt`` if it has one. Any other error is a bug and keeps its traceback.
+    Warnings are shown in one line as well. The exit status is 0 if the command succeeded and 2 for a bad
+    request. It is 1 for a failed check, or a run that diverged or ran out of memory or disk. It is 130 after Ctrl-C or
+    SIGTERM, with the message of the ``KeyboardInterrupt`` if it has one. Any other error is a bug and keeps its
+    traceback.
     """
     from vpo_agent.progress import visible_streams
 

@@ -20,10 +20,10 @@ from vpo_envs.common.wording import counted
 from vpo_envs.pareto import non_dominated, set_utility
 
 REPORT_WEIGHTS = 4096
-"""Weight vectors behind every utility, the same for every method and step. They are a Sobol net: against the exact
-integral, sets of up to 10 vectors in 2 to 5 objectives, the corners of the simplex among them, are off by at most 3e-4
-(root mean square 8e-5 in 5 objectives, less in fewer), below the last digit that tables show. With a quarter as many
-weight vectors three corners are off by 7e-4."""
+"""Number of weightings behind every utility, the same for every method and step. They are a Sobol net. Against the
+exact integral, the utilities of sets of up to 10 vectors in 2 to 5 objectives are off by at most 3e-4, corners of the
+simplex included. The root mean square is 8e-5 in 5 objectives and less in fewer. Both are below the last digit that
+tables show. With a quarter of the weightings, the utility of three corners is off by 7e-4."""
 FEW_KINDS = 64
 """Different reward vectors in a pool up to which they are ordered once for all prompts."""
 SHOWN_K = (1, 3, 10, 30, 100)

@@ -43,10 +43,11 @@ class CheckReport(NamedTuple):
 def check_vector_env(env: gym.Env[Any, Any], num_tasks: int = 8) -> CheckReport:
     """Check that a text environment keeps the contract of :class:`~vpo_envs.core.VectorTextEnv`.
 
-    The checks sample, so passing them is no proof. A front counts as incomplete if an answer beats it among
-    demonstrations, answers of base classes, answers to the other tasks, and known answers changed at random: one part
-    removed or one word replaced, two answers joined, words in another order. Points that need several right changes at
-    once are missed, and so is chance in ``evaluate`` if no valid answer is known or can be guessed from the prompt.
+    The checks sample, so passing them is no proof. A front counts as incomplete if one of the answers that are tried
+    beats it. These are demonstrations, answers of base classes, answers to the other tasks, and known answers changed
+    at random: one part removed, one word replaced, two answers joined, or the words in another order. Points that need
+    several right changes at once are missed. Chance in ``evaluate`` is missed if no valid answer is known or can be
+    guessed from the prompt.
 
     Args:
         env: The environment, wrapped or not. Its current episode is lost.

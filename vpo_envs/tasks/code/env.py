@@ -76,18 +76,21 @@ class CodeEnv(RefiningEnv[CodeTask, str, CodeOutcome]):
     ## Rewards
 
     16 objectives ``test_1`` to ``test_16``, each 1 if the test is passed, else 0. A problem with fewer tests has fewer
-    active objectives; the others are 0 and carry no weight. Every test runs, even after one has failed. A test is
-    passed if the code exits by itself with code 0 and gives the expected result: a program's output, line by line
-    without blanks at either end, lines of numbers by value, decimals within 1e-6; a function's value as plain data,
-    floats within 1e-6 or the tolerance that the test states. In the built-in problems the examples
-    of the prompt are no tests, and a program earns nothing if all the tests that it passes expect the same result, so
-    that no constant program earns anything. An answer that times out in every test has the status ``timed_out``;
-    ``info["outcomes"]`` holds a verdict for each test (``passed``, ``wrong``, ``error``, ``timed_out``,
-    ``output_limit``) and the sandbox's tier. If the sandbox cannot be set up or the host fails, the status is
-    ``invalid``, which is not a score.
+    active objectives; the others are 0 and carry no weight. Every test runs, even after one has failed.
 
-    ``pareto_front()`` is exact for problems with a solution, for a subclass with other objectives too, as long as none
-    of them falls when one more test is passed, or gives a wrong result instead of none.
+    A test is passed if the code exits by itself with code 0 and gives the expected result. A program's output is
+    compared line by line, without blanks at either end. Lines of numbers are compared by value, decimals within 1e-6. A
+    function's value is compared as plain data, floats within 1e-6 or the tolerance that the test states.
+
+    In the built-in problems the examples of the prompt are no tests. A program earns nothing if all the tests that it
+    passes expect the same result, so that no constant program earns anything.
+
+    An answer that times out in every test has the status ``timed_out``. ``info["outcomes"]`` holds a verdict for each
+    test (``passed``, ``wrong``, ``error``, ``timed_out``, ``output_limit``) and the sandbox's tier. If the sandbox
+    cannot be set up or the host fails, the status is ``invalid``, which is not a score.
+
+    ``pareto_front()`` is exact for problems with a solution. It is also exact for a subclass with other objectives, if
+    none of them falls when one more test is passed, or gives a wrong result instead of none.
 
     ## Conflict
 

@@ -43,17 +43,20 @@ class CountdownEnv(TaskEnv[CountdownTask, Expression, CountdownOutcome]):
 
     ## Rewards
 
-    Four objectives, each in [0, 1], all zero if the expression uses a number that is not given or one too often, if its
-    value is ``tolerance`` or more away from every target, or, where ``integers`` is set, if an intermediate result is
-    not a whole number:
+    Four objectives, each in [0, 1]. All are zero if the expression uses a number that is not given, or one too often.
+    They are zero too if its value is ``tolerance`` or more away from every target, or, where ``integers`` is set, if an
+    intermediate result is not a whole number:
 
     0. ``hit_1`` to ``hit_3``: max(0, 1 - distance from this target / ``tolerance``), calculated in exact fractions.
     3. ``frugality``: 1 - (numbers used - 1) / (numbers given - 1).
 
     With ``preset="conflict"`` neighbouring targets are a little less than ``tolerance`` apart, and each task is
-    certified by its exact front: the utility of the best three expressions is at least 1.3 times that of the best one,
-    and 1.15 times that of the best three with nearly the best mean. ``pareto_front()`` is exact, and also for a
-    subclass whose objectives never fall when a value is closer to a target or an expression uses fewer numbers.
+    certified by its exact front. The utility of the best three expressions is at least 1.3 times that of the best one
+    (``min_set_gain``). It is at least 1.15 times that of the best three expressions whose mean is within 0.02 of the
+    best (``min_vector_gain``).
+
+    ``pareto_front()`` is exact. It is also exact for a subclass whose objectives never fall when a value is closer to a
+    target or an expression uses fewer numbers.
 
     Args:
         preset: ``"conflict"`` (default: four numbers), ``"paper"`` (the game as usual: five numbers, large targets far

@@ -44,9 +44,10 @@ class PersonasEnv(TaskEnv[PersonasTask, str, PersonasOutcome]):
     ## Description
 
     The prompt names a topic and lists what each persona checks. Checks are deterministic and of families as in IFEval
-    (arXiv 2311.07911): bands for the number of words, sentences or bullets; words to use or avoid; no commas, digits,
-    capitals or a certain letter; how the text begins and ends. With ``preset="conflict"`` personas contradict each
-    other: a text passes the checks of one of them and few of the others, or a part of everyone's.
+    (arXiv 2311.07911). They give bands for the number of words, sentences or bullets, and words to use or avoid. They
+    forbid commas, digits, capitals or a certain letter, or say how the text begins and ends. With
+    ``preset="conflict"`` personas contradict each other: a text passes the checks of one of them and few of the others,
+    or a part of everyone's.
 
     ## Action space
 
@@ -55,8 +56,8 @@ class PersonasEnv(TaskEnv[PersonasTask, str, PersonasOutcome]):
     ## Rewards
 
     ``persona_1`` to ``persona_K``, each in [0, 1]: the share of this persona's checks that hold. All are 0 for a text
-    that breaks a rule: it has 8 to 120 words, uses the topic's word, and at most a quarter of its runs of four words
-    are copied from the prompt or repeat an earlier one.
+    that breaks a rule. By the rules a text has 8 to 120 words and uses the topic's word, and at most a quarter of its
+    runs of four words are copied from the prompt or repeat an earlier one.
 
     With ``preset="paper"`` one text can pass all checks. With ``"conflict"`` every task is certified by its exact
     front: the utility of the best three texts is at least 1.3 times that of the best one (``min_set_gain``). It is at
