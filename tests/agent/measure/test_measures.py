@@ -120,7 +120,7 @@ def test_a_budget_of_tokens_buys_whole_rollouts() -> None:
     assert found["utility at 30 tokens"].unit == "30 tokens"
     np.testing.assert_allclose(found["utility at 30 tokens"].values, at_tokens(known, ranked, 30))
     np.testing.assert_allclose(found["tokens"].values, tokens.mean(axis=1))
-    with pytest.raises(ValueError, match="11.0833 tokens per prompt, .* 44.3333, .*; got 1000"):
+    with pytest.raises(ValueError, match=r"11\.0833 tokens per prompt, .* 44\.3333, .*; got 1000"):
         at_tokens(known, ranked, 1000)
     with pytest.raises(ValueError, match="does not state how many tokens"):
         at_tokens(pool, ranked, 30)
