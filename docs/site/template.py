@@ -157,7 +157,7 @@ def presets(name: str) -> str:
         length = np.mean([len(env.prompt(env.task(index), 1)) for index in range(TASKS)])
         shown = [f"`{preset}`", f"{length:,.0f}", show_objectives(env.objective_names)]
         rows.append([*shown, *_figures(env)])
-    head = ("preset", "prompt", "objectives", "points", "best answer", "best 3", "3 of best mean", "front")
+    head = ("preset", "prompt", "objectives", "points", "best answer", "best 3", "3 by scalar reward", "front")
     return markdown_table(head, rows, "lrlrrrrr")
 
 

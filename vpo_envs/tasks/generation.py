@@ -71,7 +71,7 @@ class CertifiedConfig(Frozen):
     min_vector_gain: float = Field(
         1.15,
         ge=1.0,
-        description="least gain from the vector: the best three / the best three with nearly the best mean",
+        description="least gain from the vector: the best three / the best three with nearly the best scalar reward",
     )
 
     def certifies(self, gains: Callable[[], tuple[float, float]]) -> bool:

@@ -55,10 +55,10 @@ class MazeConfig(Frozen):
     bonus: bool = Field(False, description="put a bonus tile in the centre, for objectives of your own")
     blocked: Blocked = Field(
         "stays",
-        description="a move into a wall stays put and costs a step, or it ends the walk: guesses then earn little",
+        description="a move into a wall stays in place and costs a step, or ends the walk, so guesses earn little",
     )
     conflict: float = Field(
-        0.0, ge=0.0, lt=1.0, description="certify by the exact front that three routes beat one by this much in E_w"
+        0.0, ge=0.0, lt=1.0, description="least gap in utility between the best three routes and the best route"
     )
 
 

@@ -65,7 +65,7 @@ class LanesConfig(CertifiedConfig):
     far: Range = Field((2, 3), description="items of each kind on the far side: more are worse compromises")
     opened: Range = Field((0, 2), description="further walls opened: dead ends and shortcuts")
     slack: int = Field(0, ge=0, description="steps of the budget beyond the length of an outer lane")
-    blocked: Blocked = Field("ends", description="a move into a wall stays put and costs a step, or it ends the walk")
+    blocked: Blocked = Field("ends", description="a move into a wall stays in place and costs a step, or ends the walk")
 
     @model_validator(mode="after")
     def _has_room(self) -> Self:
