@@ -1,7 +1,7 @@
 """Train a language model with Vector Policy Optimization on the maze, and show what it learned.
 
-With no options this trains the bundled tiny model twice on a CPU, with VPO and with GRPO, and says which of the two
-made search better. It takes minutes, and nothing is downloaded:
+With no options this trains the bundled tiny model twice on a CPU, with VPO and with GRPO, and compares their answers with
+those of the model before training. It takes minutes, and nothing is downloaded:
 
     python examples/train_maze.py
 
@@ -21,7 +21,7 @@ BOTH = Path(__file__).with_name("maze.toml")
 NEXT = """
 Next: see the mazes, search with the policy, or train on your own prompts and rewards:
   vpo play vpo/Maze-v0
-  vpo search runs/maze/vpo_pool-seed0
+  vpo search runs/maze/vpo-seed0
   vpo train --help"""
 
 if __name__ == "__main__":
