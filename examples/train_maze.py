@@ -1,7 +1,7 @@
 """Train a language model with Vector Policy Optimization on the maze, and show what it learned.
 
-With no options this trains the bundled tiny model twice on a CPU, with VPO and with GRPO, and compares their answers with
-those of the model before training. It takes minutes, and nothing is downloaded:
+With no options this trains the bundled tiny model twice on a CPU, with VPO and with GRPO, and compares their answers
+with those of the model before training. It takes minutes, and nothing is downloaded:
 
     python examples/train_maze.py
 
