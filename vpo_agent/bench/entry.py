@@ -117,7 +117,7 @@ def make_entry(plan: Plan, pools: Sequence[Pool], name: str) -> dict[str, Any]:
             "responses": RESPONSES,
             "temperature": TEMPERATURE,
             "max_new_tokens": {task.name: task.max_new_tokens for task in plan.tasks},
-            "dtype": pools[0].source.get("dtype"),
+            "dtype": next((pool.source["dtype"] for pool in pools if "dtype" in pool.source), None),
         },
         "libraries": library_versions(),
     }

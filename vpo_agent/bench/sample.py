@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from huggingface_hub import hf_hub_download
 
 from envs_data.parsing import parse_json
 from vpo_agent.bench.tasks import ANSWERS, RESPONSES, TEMPERATURE, TRACKS, VERSION, BenchTask, best_three, digest
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import EVAL_STREAM, sample_pool
+from vpo_agent.policy.model_choice import choose_dtype
 from vpo_agent.policy.samples import TextResponses, TextSampler
 from vpo_agent.rollouts.endpoint import EndpointPolicy
 from vpo_agent.runs.pools import sample_endpoint, sample_model
@@ -118,7 +120,7 @@ class Plan(NamedTuple):
     def stamp(self, task: BenchTask) -> dict[str, Any]:
         """Return what the answers to a task depend on; a pool with another stamp is of another plan."""
         prompts = digest({task.name: self.prompts[task.name]})
-        model = {"weights": weights_hash(self.models[task.name]), "requested dtype": self.dtype} if self.models else {}
+        model = {"weights": weights_hash(self.models[task.name])} if self.models else {}
         return {"bench": VERSION, "track": self.track, "task": task.name, "prompts": prompts, **model}
 
     def size(self) -> dict[str, int]:
@@ -140,6 +142,7 @@ def make_plan(
         ValueError: A task without a model, an unknown task, or a target that does not exist.
     """
     tasks = TRACKS[track]
+    choose_dtype(hardware.get("dtype", "auto"), torch.device("cpu"))  # An unknown one is refused before any sampling.
     targets = _targets(track, models) if endpoint is None else {}
     for target in set(targets.values()).difference(WRITTEN):
         if find_model(target) == target and "/" not in target and not Path(target).exists():
@@ -178,7 +181,7 @@ def sample_track(plan: Plan, out: Path, say: Callable[[str], None]) -> list[Pool
     """Return a pool of each task; those that ``out`` holds are read, and the others are sampled and saved there.
 
     Raises:
-        ValueError: ``out`` holds answers of another model, dtype, seed or version.
+        ValueError: ``out`` holds answers of another model, seed or version, or in another dtype.
     """
     out.mkdir(parents=True, exist_ok=True)
     pools = []
@@ -187,9 +190,7 @@ def sample_track(plan: Plan, out: Path, say: Callable[[str], None]) -> list[Pool
         if path.exists():
             pool = Pool.load(path)
             if any(pool.source.get(name) != value for name, value in stamp.items()):
-                raise ValueError(
-                    f"{str(path)!r} holds answers of another model, dtype, seed or version: give another --out"
-                )
+                raise ValueError(f"{str(path)!r} holds answers of another model, seed or version: give another --out")
         else:
             say(
                 f"task {number} of {len(plan.tasks)}: {task.name}, answered by "
@@ -199,7 +200,17 @@ def sample_track(plan: Plan, out: Path, say: Callable[[str], None]) -> list[Pool
             pool = replace(pool, source={**pool.source, **stamp})
             pool.save(path)
         pools.append(pool)
+        _check_dtype(plan, pools, out)
     return pools
+
+
+def _check_dtype(plan: Plan, pools: Sequence[Pool], out: Path) -> None:
+    """Raise ValueError if the models of the pools answered in several dtypes, or in another than the plan has."""
+    used = {pool.source["dtype"] for pool in pools if "dtype" in pool.source}
+    if len(used) > 1 or (used and plan.dtype not in ("auto", *used)):
+        raise ValueError(
+            f"{str(out)!r} holds answers in {' and in '.join(sorted(used))}: give --dtype {min(used)} or another --out"
+        )
 
 
 def _sample(plan: Plan, task: BenchTask) -> Pool:

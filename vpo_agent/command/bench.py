@@ -167,6 +167,8 @@ def _verify(arguments: argparse.Namespace) -> None:
     entry = read_entry(arguments.verify)
     if arguments.endpoint is None:
         arguments.dtype = arguments.dtype or entry["sampling"]["dtype"]
+    elif entry["models"]:
+        raise ValueError(f"{str(arguments.verify)!r} is an entry of local models: leave --endpoint out")
     models = list(arguments.models)
     if not models:
         targets = {task: model["target"] for task, model in entry["models"].items()}

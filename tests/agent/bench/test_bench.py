@@ -171,19 +171,28 @@ def test_a_bench_that_was_stopped_goes_on_and_its_entry_is_reproduced(capsys: py
     assert main(["bench", "--verify", "out/entry.json", "--out", "unasked"]) == 2
 
     assert main(["bench", "--seed", "5", "--out", "out"]) == 2
-    assert "answers of another model, dtype, seed or version: give another --out" in capsys.readouterr().err
+    assert "answers of another model, seed or version: give another --out" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("few")
 def test_an_entry_states_its_dtype_and_is_verified_in_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--dtype", "bfloat16", "--sample-batch", "7", "--out", "out"]) == 0
     assert read_entry(Path("out/entry.json"))["sampling"]["dtype"] == "bfloat16"
+    Path("entry.json").write_text(Path("out/entry.json").read_text())
     assert main(["bench", "--verify", "out/entry.json", "--out", "again"]) == 0
     assert {Pool.load(file).source["dtype"] for file in Path("again").glob("*.npz")} == {"bfloat16"}
     capsys.readouterr()
 
+    assert main(["bench", "--dtype", "float32", "--out", "out"]) == 2
+    assert "'out' holds answers in bfloat16: give --dtype bfloat16 or another --out" in capsys.readouterr().err
+    Path("out/tools.npz").unlink()
     assert main(["bench", "--out", "out"]) == 2
-    assert "answers of another model, dtype, seed or version: give another --out" in capsys.readouterr().err
+    assert "'out' holds answers in bfloat16 and in float32: " in capsys.readouterr().err
+    verify = ["bench", "--verify", "entry.json", "--endpoint", "http://127.0.0.1:1/v1", "--model", "some"]
+    assert main(verify) == 2
+    assert "'entry.json' is an entry of local models: leave --endpoint out" in capsys.readouterr().err
+    assert main(["bench", "optimum", "--dtype", "half"]) == 2
+    assert "unknown dtype 'half': choose one of auto, float32, bfloat16" in capsys.readouterr().err
     assert main(["bench", "--endpoint", "http://127.0.0.1:1/v1", "--model", "some", "--dtype", "float32"]) == 2
     assert "--dtype does not apply to a model behind an endpoint: leave it out" in capsys.readouterr().err
 
