@@ -96,7 +96,7 @@ class ByDemonstration(LetterSetsEnv):
 
 class ByOutcome(LetterSetsEnv):
     def evaluate(self, task: WordTask, answer: str) -> str:
-        return answer if self.first(task.word) < "g" else answer[:1]
+        return answer[: 1 + int.from_bytes(self.first(task.word).encode()) % 7]
 
 
 @pytest.mark.parametrize(
