@@ -25,6 +25,7 @@ DEFAULT_RUNS_DIR = Path("runs")
 FRESH = "small"
 """A model of fresh weights for a warm start."""
 CONFIG_FILE = "config.json"
+DTYPE_MEANING = "auto (bfloat16 on a GPU, else float32), float32 or bfloat16"
 BACKENDS = ["native", "vllm"]
 """Sampling engines; :func:`~vpo_agent.rollouts.backends.register_backend` adds others."""
 
@@ -190,7 +191,7 @@ class Hardware(_Group):
     """devices, memory and threads"""
 
     device: Incidental[str] = _setting("auto", "auto, cpu, cuda or cuda:0")
-    dtype: str = _setting("auto", "auto (bfloat16 on a GPU, else float32), float32 or bfloat16")
+    dtype: str = _setting("auto", DTYPE_MEANING)
     gradient_checkpointing: Incidental[bool] = _setting(
         False, "recompute activations in the backward pass to save memory"
     )
@@ -334,7 +335,7 @@ class Recipe(Task):
     seed: int = _setting(0, "seed of fresh weights, training tasks and sampling", ge=0)
     steps: int = _setting(1000, "optimizer steps", ge=1)
     lora_rank: int = _setting(0, "rank of LoRA adapters; 0 trains every weight", ge=0)
-    dtype: str = _setting("auto", "auto (bfloat16 on a GPU, else float32), float32 or bfloat16")
+    dtype: str = _setting("auto", DTYPE_MEANING)
     batch: int = _setting(64, "responses per step", ge=1)
     responses: int = _setting(1, "demonstrated responses per task; a divisor of batch", ge=1)
     answers: list[Annotated[int, Field(ge=1)]] = _setting(

@@ -21,6 +21,7 @@ from vpo_agent.measure.metrics import best_at_k
 from vpo_agent.measure.origin import is_plain
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.pages.page import markdown_table
+from vpo_agent.policy.model_choice import DTYPES
 from vpo_agent.report.tables import interval, number
 from vpo_agent.rollouts.dialogue import known_sum
 from vpo_agent.runs.whole_files import library_versions
@@ -171,11 +172,8 @@ def _damage(entry: Mapping[str, Any]) -> str:
     for model in models.values():
         if not isinstance(model, dict) or not all(isinstance(model.get(key), str) for key in ("target", "weights")):
             return "its models are not stated for each task"
-    if not isinstance(entry["sampling"], dict) or entry["sampling"].get("dtype", 0) not in (
-        None,
-        "float32",
-        "bfloat16",
-    ):
+    sampling = entry["sampling"]
+    if not isinstance(sampling, dict) or sampling.get("dtype", "") not in [None, *DTYPES]:
         return "its dtype is neither float32 nor bfloat16"
     return ""
 

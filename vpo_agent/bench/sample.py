@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,10 +108,8 @@ class Plan(NamedTuple):
     """The target that answers each task, by the task's name; empty for an endpoint."""
     endpoint: EndpointPolicy | None
     prompts: Mapping[str, list[str]]
-    device: str = "auto"
-    dtype: str = "auto"
-    sample_batch: int | str = "auto"
-    """Responses sampled at the same time, at most; ``auto`` for as many as ``vpo eval`` samples."""
+    hardware: Mapping[str, Any]
+    """What is given of a local model's ``device``, ``dtype`` and ``sample_batch``, as for ``vpo eval``."""
 
     @property
     def tasks(self) -> tuple[BenchTask, ...]:
@@ -132,14 +131,18 @@ class Plan(NamedTuple):
 
 
 def make_plan(
-    track: str, seed: int, models: Sequence[str], endpoint: EndpointPolicy | None = None, **hardware: Any
+    track: str,
+    seed: int,
+    models: Sequence[str],
+    endpoint: EndpointPolicy | None = None,
+    hardware: Mapping[str, Any] = MappingProxyType({}),
 ) -> Plan:
     """Return the plan for targets, each for all tasks or, as ``TASK=TARGET``, for one; by default the bundled bases.
 
-    ``hardware`` are the last fields of :class:`Plan`.
+    ``hardware`` is that of :class:`Plan`.
 
     Raises:
-        ValueError: A task without a model, an unknown task, or a target that does not exist.
+        ValueError: A task without a model, an unknown task, a target that does not exist, or an unknown dtype.
     """
     tasks = TRACKS[track]
     choose_dtype(hardware.get("dtype", "auto"), torch.device("cpu"))  # An unknown one is refused before any sampling.
@@ -152,7 +155,7 @@ def make_plan(
             )
     if BLIND in targets.values() and seed != 0:
         raise ValueError(f"the blind answers belong to the prompts of seed 0; got --seed {seed}: leave --seed out")
-    return Plan(track, seed, targets, endpoint, {task.name: task.prompts(seed) for task in tasks}, **hardware)
+    return Plan(track, seed, targets, endpoint, {task.name: task.prompts(seed) for task in tasks}, hardware)
 
 
 def _targets(track: str, models: Sequence[str]) -> dict[str, str]:
@@ -207,7 +210,7 @@ def sample_track(plan: Plan, out: Path, say: Callable[[str], None]) -> list[Pool
 def _check_dtype(plan: Plan, pools: Sequence[Pool], out: Path) -> None:
     """Raise ValueError if the models of the pools answered in several dtypes, or in another than the plan has."""
     used = {pool.source["dtype"] for pool in pools if "dtype" in pool.source}
-    if len(used) > 1 or (used and plan.dtype not in ("auto", *used)):
+    if len(used) > 1 or (used and plan.hardware.get("dtype", "auto") not in ("auto", *used)):
         raise ValueError(
             f"{str(out)!r} holds answers in {' and in '.join(sorted(used))}: give --dtype {min(used)} or another --out"
         )
@@ -224,9 +227,7 @@ def _sample(plan: Plan, task: BenchTask) -> Pool:
         "num_answers": ANSWERS,
         "k": ANSWERS * RESPONSES,
         "seed": plan.seed,
-        "device": plan.device,
-        "dtype": plan.dtype,
-        "sample_batch": plan.sample_batch,
+        **plan.hardware,
     }
     if plan.endpoint is not None:
         return sample_endpoint(plan.endpoint, given)

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vpo_agent.command.evaluate import add_endpoint_options, open_endpoint, unfinished
-from vpo_agent.command.parser import Commands, Failed, add_trust_option, at_least
+from vpo_agent.command.evaluate import NOT_FOR_AN_ENDPOINT, add_endpoint_options, open_endpoint, refuse, unfinished
+from vpo_agent.command.parser import DTYPE_HELP, Commands, Failed, add_trust_option, at_least
 from vpo_agent.runs.continuing import vpo_command, when_stopped
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ def add_parser(commands: Commands) -> None:
     add(
         "--dtype",
         metavar="TEXT",
-        help="auto (bfloat16 on a GPU, else float32), float32 or bfloat16 "
-        "(default: auto, or that of the entry to verify)",
+        help=f"{DTYPE_HELP} (default: auto, or that of the entry to verify)",
     )
     add(
         "--sample-batch",
@@ -121,16 +120,16 @@ def _entry_name(arguments: argparse.Namespace) -> str:
 def _plan(arguments: argparse.Namespace, track: str, seed: int, models: list[str], out: Path) -> Plan:
     from vpo_agent.bench.sample import make_plan
 
-    given = {name: getattr(arguments, name) for name in ("device", "dtype", "sample_batch")}
-    hardware = {name: value for name, value in given.items() if value is not None}
+    options = {name: getattr(arguments, name) for name in ("device", "dtype", "sample_batch")}
+    hardware = {name: value for name, value in options.items() if value is not None}
     endpoint = None
     if arguments.endpoint is not None:
-        for shown in [repr(model) for model in models] + [f"--{name.replace('_', '-')}" for name in hardware]:
-            raise ValueError(f"{shown} does not apply to a model behind an endpoint: leave it out")
+        given = {**({"target": models[0]} if models else {}), **hardware}
+        refuse(given, NOT_FOR_AN_ENDPOINT, "does not apply to a model behind an endpoint")
         endpoint = open_endpoint(arguments, unfinished(out))
     elif arguments.model is not None:
         raise ValueError("--model applies only to a model behind an --endpoint: leave it out")
-    return make_plan(track, seed, models, endpoint, **hardware)
+    return make_plan(track, seed, models, endpoint, hardware)
 
 
 def _cost(plan: Plan, price: tuple[float, float] | None) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vpo_agent.command.parser import (
+    DTYPE_HELP,
     Commands,
     add_env_options,
     add_thinking_option,
@@ -92,11 +93,7 @@ def add_parser(commands: Commands) -> None:
     add("--seed", type=at_least(0), metavar="N", help="seed of sampling (default: the run's, or 0)")
     add_thinking_option(parser, "default: the run's, or off; behind an endpoint, as the server chooses")
     add("--device", metavar="TEXT", help="auto, cpu, cuda or cuda:0 (default: the run's, or auto)")
-    add(
-        "--dtype",
-        metavar="TEXT",
-        help="auto (bfloat16 on a GPU, else float32), float32 or bfloat16 (default: the run's, or auto)",
-    )
+    add("--dtype", metavar="TEXT", help=f"{DTYPE_HELP} (default: the run's, or auto)")
     add(
         "--sample-batch",
         type=at_least(1),
@@ -129,13 +126,13 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.harbor is not None:
         from vpo_agent.report.harbor import harbor_report, read_trials
 
-        _refuse(given, set(given).difference(BESIDE_HARBOR), "does not apply to trials of --harbor")
+        refuse(given, set(given).difference(BESIDE_HARBOR), "does not apply to trials of --harbor")
         print(harbor_report(read_trials(arguments.harbor)))
     elif arguments.endpoint is not None:
-        _refuse(given, NOT_FOR_AN_ENDPOINT, "does not apply to a model behind an endpoint")
+        refuse(given, NOT_FOR_AN_ENDPOINT, "does not apply to a model behind an endpoint")
         _evaluate_endpoint(arguments, given)
     else:
-        _refuse(given, ONLY_FOR_AN_ENDPOINT, "applies only to a model behind an --endpoint")
+        refuse(given, ONLY_FOR_AN_ENDPOINT, "applies only to a model behind an --endpoint")
         if arguments.target is None:
             raise ValueError("nothing to evaluate: give a run, a model or a sample file, or --endpoint URL")
         if _is_pool(Path(arguments.target)):
@@ -169,7 +166,7 @@ def _evaluate_saved_pool(arguments: argparse.Namespace, given: Mapping[str, Any]
     from vpo_agent.measure.pool import Pool
 
     path = Path(arguments.target)
-    _refuse(given, set(given).difference(FOR_A_POOL), f"cannot change {str(path)!r}, which is a sample file")
+    refuse(given, set(given).difference(FOR_A_POOL), f"cannot change {str(path)!r}, which is a sample file")
     evaluated = Evaluated(Pool.load(path), arguments.target, path.with_name(f"{path.stem}_eval"))
     out = arguments.out or evaluated.usual_out
     try:
@@ -223,7 +220,7 @@ def _may_be_replaced(path: Path, pool: Pool) -> bool:
         return True
 
 
-def _refuse(given: Mapping[str, Any], names: Collection[str], reason: str) -> None:
+def refuse(given: Mapping[str, Any], names: Collection[str], reason: str) -> None:
     """Raise a ValueError if one of these arguments is given."""
     for name in given:
         if name in names:

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from vpo_agent.command.parser import Commands, add_thinking_option, add_trust_option, at_least
+from vpo_agent.command.parser import DTYPE_HELP, Commands, add_thinking_option, add_trust_option, at_least
 
 
 def add_parser(commands: Commands) -> None:
@@ -37,7 +37,7 @@ def add_parser(commands: Commands) -> None:
         "--dtype",
         default="auto",
         metavar="TEXT",
-        help="auto (bfloat16 on a GPU, else float32), float32 or bfloat16 (default: auto)",
+        help=f"{DTYPE_HELP} (default: auto)",
     )
     add_thinking_option(parser, "default: the run's, or off; a request may choose otherwise")
     add(
