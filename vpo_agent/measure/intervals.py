@@ -70,7 +70,7 @@ def resampled_means(rows: Floats, tasks: Sequence[Hashable] | None = None, seed:
     return means
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def _draws(count: int, seed: int) -> Floats:
     """Return how often each task is drawn, which decides the mean of a resample, (RESAMPLES, count)."""
     drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)

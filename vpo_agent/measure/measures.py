@@ -6,7 +6,7 @@ The table that training ends with, ``vpo eval``, ``vpo compare`` and the validat
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -273,8 +273,14 @@ def rank(pool: Pool) -> Ranked:
     fronts = None
     if pool.fronts is not None:
         pairs = zip(pool.fronts, pool.active, strict=True)
-        fronts = np.array([set_utility(front, report_weights(active)) for front, active in pairs])
+        fronts = np.array([_front_utility(front.tobytes(), tuple(active.tolist())) for front, active in pairs])
     return Ranked(answers, sets, fronts)
+
+
+@lru_cache(maxsize=4096)
+def _front_utility(front: bytes, active: tuple[bool, ...]) -> float:
+    """Return the utility of a front's points (n, d); the pools of a study have the same fronts."""
+    return set_utility(np.frombuffer(front).reshape(-1, len(active)), _report_weights(active))
 
 
 def _rank_vectors(rewards: Floats, directions: Floats) -> tuple[Floats, Floats]:
@@ -284,7 +290,7 @@ def _rank_vectors(rewards: Floats, directions: Floats) -> tuple[Floats, Floats]:
     for prompt, vectors in enumerate(rewards):
         scores = directions @ vectors.reshape(-1, d).T
         answers[prompt] = mean_ranked(scores)
-        sets[prompt] = mean_ranked(scores.reshape(-1, rollouts, m).max(axis=2)) if m > 1 else answers[prompt]
+        sets[prompt] = mean_ranked(_best_of_rollout(scores.reshape(-1, rollouts, m))) if m > 1 else answers[prompt]
     return answers, sets
 
 
@@ -303,12 +309,25 @@ def _rank_kinds(kinds: Floats, numbers: NDArray[np.int64], directions: Floats) -
     np.add.at(utilities, number_of_order.ravel(), np.sort(scores, axis=1))
     utilities /= len(directions)
     answers, sets = np.zeros((n, rollouts * m)), np.zeros((n, rollouts))
+    counts = _counts(numbers.reshape(n, -1), len(kinds))
     for order, utility_of_rank in zip(orders, utilities, strict=True):
-        ranks = np.argsort(order).astype(np.uint8)[numbers]
-        answers += utility_of_rank[np.sort(ranks.reshape(n, -1), axis=1)]
+        by_rank = np.tile(utility_of_rank, n)
+        answers += np.repeat(by_rank, counts[:, order].ravel()).reshape(answers.shape)
         if m > 1:
-            sets += utility_of_rank[np.sort(ranks.max(axis=2), axis=1)]
+            best_ranks = _best_of_rollout(np.argsort(order).astype(np.uint8)[numbers])
+            sets += np.repeat(by_rank, _counts(best_ranks, len(kinds)).ravel()).reshape(sets.shape)
     return answers, sets if m > 1 else answers
+
+
+def _counts(numbers: NDArray[Any], kinds: int) -> NDArray[np.int64]:
+    """Return how often each number below ``kinds`` is in each row of (n, c), (n, kinds)."""
+    n = len(numbers)
+    return np.bincount((np.arange(n)[:, None] * kinds + numbers).ravel(), minlength=n * kinds).reshape(n, kinds)
+
+
+def _best_of_rollout(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the maxima over the last axis, which is short; ``max`` is slow along many short rows."""
+    return reduce(np.maximum, np.moveaxis(values, -1, 0))
 
 
 def at_tokens(pool: Pool, ranked: Ranked, budget: float) -> Floats:
