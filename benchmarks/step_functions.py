@@ -23,20 +23,20 @@ PACKAGE = Path(vpo_agent.__file__).parent
 
 def functions_entered(trainer: Trainer) -> list[CodeType]:
     """Return the functions of the package that a step of ``trainer`` enters, in order, each once."""
-    entered: dict[CodeType, None] = {}
+    entered: dict[CodeType, bool] = {}
 
     def note_call(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        # Comprehensions and generator expressions are part of the function around them.
-        if event == "call" and Path(code.co_filename).is_relative_to(PACKAGE) and code.co_name[0] != "<":
-            entered[code] = None
+        if event == "call" and code not in entered:
+            # Comprehensions and generator expressions are part of the function around them.
+            entered[code] = Path(code.co_filename).is_relative_to(PACKAGE) and code.co_name[0] != "<"
 
     sys.setprofile(note_call)
     try:
         trainer.learn(trainer.prepare())
     finally:
         sys.setprofile(None)
-    return list(entered)
+    return [code for code, is_ours in entered.items() if is_ours]
 
 
 def main() -> None:
@@ -45,9 +45,8 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="print every function")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as runs:
-        trainer = Trainer(
-            make_config({**TASKS["maze"]["compact"], "steps": 3, "runs_dir": runs, "name": "step", "device": "cpu"})
-        )
+        few = {"steps": 3, "prompts_per_step": 4, "runs_dir": runs, "name": "step", "device": "cpu"}
+        trainer = Trainer(make_config({**TASKS["maze"]["compact"], **few}))
         trainer.train_step()
         functions = functions_entered(trainer)
     by_file: dict[str, list[str]] = {}

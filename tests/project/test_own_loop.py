@@ -35,13 +35,17 @@ def weights_of(policy: LMPolicy) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in policy.model.parameters()])
 
 
-def test_its_steps_are_those_of_vpo_train(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    steps = 4
+def test_its_steps_are_those_of_vpo_train(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, prompts = 4, 4
     loop = example()
+    monkeypatch.setattr(loop, "PROMPTS", prompts)
     policy = LMPolicy.from_pretrained("tiny-maze", device="cpu")
     before = weights_of(policy).clone()
     loop.train(policy, gym.make("vpo/Maze-v0", preset="compact", num_answers=3, split="train").unwrapped, steps)
     settings = {**TASKS["maze"]["compact"], "steps": steps, "eval_every": 0, "device": "cpu", "runs_dir": tmp_path}
+    settings["prompts_per_step"] = prompts
     trainer = Trainer(make_config({**settings, "name": "run"}))
     trainer.train()
     change = weights_of(trainer.policy) - before
