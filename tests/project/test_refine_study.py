@@ -15,6 +15,8 @@ def test_the_study_of_feedback_trains_searches_and_keeps_what_it_found(
 ) -> None:
     monkeypatch.syspath_prepend(STUDIES)  # where Python looks first when it runs the program
     refine = load_study("refine")
+    monkeypatch.setattr(refine, "ANSWERS", 12)
+    monkeypatch.setattr(refine, "TOKENS", 240)
     form = {"seeds": [0], "arms": ["rejection"], "model": "tiny-programs"}
     form |= {"warm_steps": 1, "training_tokens": 1, "tasks": 3}
     refine.run(form, tmp_path / "policies", tmp_path / refine.DATA)
