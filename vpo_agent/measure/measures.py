@@ -273,13 +273,13 @@ def rank(pool: Pool) -> Ranked:
     fronts = None
     if pool.fronts is not None:
         pairs = zip(pool.fronts, pool.active, strict=True)
-        fronts = np.array([_front_utility(front.tobytes(), tuple(active.tolist())) for front, active in pairs])
+        fronts = np.array([_front_utility(front.astype(np.float64).tobytes(), tuple(active.tolist())) for front, active in pairs])
     return Ranked(answers, sets, fronts)
 
 
 @lru_cache(maxsize=4096)
 def _front_utility(front: bytes, active: tuple[bool, ...]) -> float:
-    """Return the utility of a front's points (n, d); the pools of a study have the same fronts."""
+    """Return the utility of a front, whose points (n, d) are float64; the pools of a study have the same fronts."""
     return set_utility(np.frombuffer(front).reshape(-1, len(active)), _report_weights(active))
 
 
