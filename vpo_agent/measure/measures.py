@@ -273,7 +273,9 @@ def rank(pool: Pool) -> Ranked:
     fronts = None
     if pool.fronts is not None:
         pairs = zip(pool.fronts, pool.active, strict=True)
-        fronts = np.array([_front_utility(front.astype(np.float64).tobytes(), tuple(active.tolist())) for front, active in pairs])
+        fronts = np.array(
+            [_front_utility(front.astype(np.float64).tobytes(), tuple(active.tolist())) for front, active in pairs]
+        )
     return Ranked(answers, sets, fronts)
 
 

@@ -137,6 +137,14 @@ def test_regret_is_what_the_exact_front_is_worth_beyond_the_answers() -> None:
     np.testing.assert_allclose(found["pool regret"], ideal - found["pool utility"], rtol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["<f4", ">f8"])
+def test_fronts_of_a_foreign_dtype_are_worth_the_same(dtype: str) -> None:
+    pool = random_pool()
+    assert pool.fronts is not None
+    foreign = replace(pool, fronts=tuple(np.asarray(front.astype(dtype)) for front in pool.fronts))
+    np.testing.assert_allclose(rank(foreign).fronts, rank(pool).fronts, rtol=1e-5)
+
+
 def test_diversity_is_the_mean_distance_of_pairs() -> None:
     pool = random_pool()
     found = values_of(pool)
