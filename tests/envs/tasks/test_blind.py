@@ -85,7 +85,7 @@ def test_no_study_and_no_task_of_the_bench_uses_what_is_not_for_measuring() -> N
             # A task that asks what naming the compromise changes says so; its page marks it as not for measuring.
             if not task["label"].endswith("-named"):
                 used.append((settings["env"], settings.get("env_kwargs", {})))
-    assert len(used) > 30
+    assert len(used) > 20
     for env_id, options in used:
         named = ", `named` True" if options.get("difficulty", {}).get("named") else ""
         assert (env_id, f"`{options['preset']}`{named}") not in not_for_measuring()
