@@ -77,7 +77,9 @@ def test_what_three_blind_answers_earn_is_at_most_a_part_or_the_preset_is_not_fo
 
 def test_no_study_and_no_task_of_the_bench_uses_what_is_not_for_measuring() -> None:
     used = [(task.env, task.env_kwargs) for tasks in TRACKS.values() for task in tasks]
-    for path in (PAGE.parents[1] / "studies").glob("*.toml"):
+    studies = sorted((PAGE.parents[1] / "studies").glob("*.toml"))
+    assert [path.stem for path in studies] == ["conflict", "edge", "variations"]
+    for path in studies:
         study = tomllib.loads(path.read_text("utf-8"))
         common = study.get("settings", {})
         for task in study.get("tasks", []):
