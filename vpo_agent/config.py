@@ -199,7 +199,7 @@ class Hardware(_Group):
         "auto", "prompts per backward pass; auto: as many as fit on a GPU, about 1,024 tokens on a CPU"
     )
     sample_batch: Incidental[int | Literal["auto"]] = _setting(
-        "auto", "responses sampled at the same time, at most; auto: as many as fit on a GPU, 1,024 on a CPU"
+        "auto", "responses sampled at the same time, at most; auto: as many as fit, on a CPU no more than 1,024"
     )
     backend: Evaluated[str] = _setting(
         "auto", "sampling engine: native, vllm, a registered one, or auto, which is native"

@@ -19,12 +19,11 @@ from vpo_agent.config import TrainConfig
 from vpo_agent.policy.cached_model import SPARE_COLUMNS, max_positions
 from vpo_agent.policy.graph_row_cache import COLUMNS_AHEAD
 from vpo_agent.policy.head import TILE_TOKENS_GPU
+from vpo_agent.policy.memory import USABLE
 from vpo_agent.policy.samples import MAX_RESPONSES
 from vpo_envs.common.wording import counted, did_you_mean, first_line
 
 GIGA = 1e9
-USABLE = 0.9
-"""Share of a device's memory that is planned with; the rest is for kernels, fragments and what formulas leave out."""
 
 
 class TooSmall(ValueError):

@@ -78,6 +78,35 @@ class CachedModel:
         logits: Tensor = out.logits[:, -1]
         return logits
 
+    def sampling_memory(
+        self, *, prompts: int, prompt_tokens: int, rows: int, new_tokens: int, shared: bool = False
+    ) -> int:
+        """Return the bytes that sampling may take besides the weights, if every response has ``new_tokens`` tokens.
+
+        Args:
+            prompts: Prompts that are computed, P.
+            prompt_tokens: Tokens of the longest prompt, Lp.
+            rows: Responses sampled at the same time.
+            new_tokens: Longest response, in tokens.
+            shared: Whether rows share the keys and values of their prompts.
+        """
+        config = self.config.get_text_config()
+        heads = getattr(config, "num_attention_heads", None) or 1
+        width = getattr(config, "head_dim", None) or config.hidden_size // heads
+        key_heads = getattr(config, "num_key_value_heads", None) or heads
+        element = self._causal_lm.dtype.itemsize
+        # One layer more: while the storage of a layer grows, its old storage is still there.
+        per_token = 2 * (config.num_hidden_layers + 1) * key_heads * width * element
+        columns = new_tokens if shared else prompt_tokens + new_tokens
+        caches = rows * (columns + max(SPARE_COLUMNS, columns // 4)) + prompts * prompt_tokens
+        # Probabilities and their running sum in float32, beside the logits as they are and in float32.
+        vocabulary = self._causal_lm.get_input_embeddings().weight.shape[0]
+        logits = rows * vocabulary * (element + 12)
+        # What one layer computes of the prompts: states, queries, keys and values, and three steps of a gated MLP.
+        inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+        activations = prompts * prompt_tokens * (5 * config.hidden_size + 3 * inner) * element
+        return int(caches * per_token + max(logits, activations))
+
     def check_tokens(self, rows: Sequence[Sequence[int]]) -> None:
         """Raise ValueError if a token has no embedding: the tokenizer is larger than the model."""
         known: int = self._causal_lm.get_input_embeddings().weight.shape[0]

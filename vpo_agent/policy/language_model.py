@@ -27,6 +27,7 @@ from vpo_agent.policy.loading import (
     quiet_transformers,
     recompute_layers,
 )
+from vpo_agent.policy.memory import USABLE, free_memory
 from vpo_agent.policy.model_choice import ModelChoice
 from vpo_agent.policy.packing import ATTENTION, pack
 from vpo_agent.policy.row_cache import RowCache, SharedRowCache
@@ -216,6 +217,27 @@ class LMPolicy(Sampler):
 
     # Sampling ------------------------------------------------------------------------------------------------------
 
+    def check_memory(
+        self, *, prompts: int, prompt_tokens: int, rows: int, new_tokens: int, share_prompts: bool = False
+    ) -> None:
+        """Raise OutOfMemoryError of torch if ``rows`` responses of full length may not fit into the memory of a CPU.
+
+        Where there is one prompt nothing is checked, since there is nothing to divide, and most responses are shorter.
+        See :meth:`~vpo_agent.policy.cached_model.CachedModel.sampling_memory` for the arguments.
+        """
+        if self.device.type != "cpu" or prompts == 1:
+            return
+        needed = self.cached_model.sampling_memory(
+            prompts=prompts,
+            prompt_tokens=prompt_tokens,
+            rows=rows,
+            new_tokens=new_tokens,
+            shared=share_prompts and self.shares_prompts,
+        )
+        free = free_memory()
+        if free is not None and needed > USABLE * free:
+            raise torch.OutOfMemoryError(f"{needed:,} bytes may be needed, and {free:,} are free")
+
     def decoder(self, *, share_prompts: bool = False) -> Decoder:
         """Make a sampling loop for this model; nothing else may use the model while rows are running.
 
@@ -232,10 +254,17 @@ class LMPolicy(Sampler):
     def sample_batch(self, request: SampleRequest) -> Samples:
         """Sample all responses at the same time, see :meth:`~vpo_agent.policy.samples.Sampler.sample_batch`."""
         self.model.eval()
-        if request.turns is not None:
-            return self._sample_turns(request)
         encoded = self.encode_prompts(request.prompts)
-        check_context(self.cached_model.max_positions, encoded[0].shape[1], request.max_new_tokens)
+        self.check_length(encoded[0].shape[1], request.max_new_tokens)
+        self.check_memory(
+            prompts=len(request.prompts),
+            prompt_tokens=encoded[0].shape[1],
+            rows=len(request.prompts) * request.rollouts,
+            new_tokens=request.max_new_tokens,
+            share_prompts=request.turns is None,
+        )
+        if request.turns is not None:
+            return self._sample_turns(request, encoded)
         stops = [self.closing_tag(tag) for tag in request.closing_tags]
         uniforms = uniforms_of(request.places, request.rollouts, request.max_new_tokens, request.seed)
         which = [prompt for prompt in range(len(encoded[0])) for _ in range(request.rollouts)]
@@ -255,13 +284,11 @@ class LMPolicy(Sampler):
             self.chat.read([row.tokens for row in rows]),
         )
 
-    def _sample_turns(self, request: SampleRequest) -> Samples:
+    def _sample_turns(self, request: SampleRequest, encoded: tuple[Tensor, Tensor]) -> Samples:
         """Sample responses in which the environment replies.
 
         Each turn of a response has random numbers of its own, keyed by its prompt's place, its number and the turn's.
         """
-        encoded = self.encode_prompts(request.prompts)
-        self.check_length(encoded[0].shape[1], request.max_new_tokens)
         begun = self.cached_model.read(*encoded)
         # The row of `begun` that each response continues, and how many of the response's tokens it holds already.
         rows_of = [prompt for prompt in range(len(request.prompts)) for _ in range(request.rollouts)]

@@ -82,12 +82,18 @@ class Continuer:
         limits: Sequence[int],
     ) -> list[list[int]]:
         """See :meth:`finish`; all rows at the same time, row i with up to ``limits[i]`` new tokens."""
+        # Each row is counted with a prompt of its own.
+        count, share = len(prompts), not any(beginnings)
+        longest = max(self._lengths[prompt] for prompt in prompts)
+        self.policy.check_memory(
+            prompts=count, prompt_tokens=longest, rows=count, new_tokens=max(limits), share_prompts=share
+        )
         rows = []
         for beginning, limit, key, closing in zip(beginnings, limits, keys, closings, strict=True):
             numbers = uniform_numbers(np.random.SeedSequence(list(key)))
             stop = partial(self.policy.closing_tag(closing), beginning=beginning)
             rows.append(Row(limit, numbers, self.temperature, stop=stop))
-        if not any(beginnings):
+        if share:
             decoder = self.policy.decoder(share_prompts=True)
             decoder.join(self._prompts, prompts, rows)
         else:
