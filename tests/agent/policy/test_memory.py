@@ -94,14 +94,15 @@ def test_this_computer_has_memory_left() -> None:
 
 
 SAMPLING = """
-import torch, toys
+import threading, time, torch, toys
 from pathlib import Path
 from vpo_agent.policy.language_model import LMPolicy
 from vpo_agent.policy.samples import SampleRequest
 
-def kib(name):
+def in_use():
+    # Without pages of files, which the system takes back when memory is short.
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(name))
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
 
 def sample(policy, prompts, rollouts, length):
     texts = ["the answer to the maze " * 20] * prompts
@@ -117,17 +118,24 @@ policy = LMPolicy(toys.tiny_model("llama", tokenizer, num_hidden_layers=6, **wid
 policy.ending_ids = []
 assert policy.shares_prompts
 sample(policy, 1, 1, 3)
-# The peak is counted from here on.
-Path("/proc/self/clear_refs").write_text("5")
-before = kib("VmRSS")
+before = peak = in_use()
+
+def watch():
+    global peak
+    while True:
+        peak = max(peak, in_use())
+        time.sleep(0.01)
+
+threading.Thread(target=watch, daemon=True).start()
 """
 
 
 @pytest.mark.slow
 def test_sampling_takes_about_the_memory_that_is_planned_for_it() -> None:
-    printed, _ = run_within(4096, SAMPLING, "print(sample(policy, 10, 2, 200), kib('VmHWM') - before)")
+    printed, _ = run_within(4096, SAMPLING, "print(sample(policy, 10, 2, 200), peak - before)")
     planned, taken = map(int, printed.split())
-    assert 0.6 * planned < taken * KIB < planned / memory.USABLE
+    # Columns that are kept in reserve take no memory until they are written.
+    assert 0.4 * planned < taken * KIB < planned
 
 
 # With little memory --------------------------------------------------------------------------------------------------
