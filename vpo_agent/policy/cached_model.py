@@ -55,6 +55,13 @@ class CachedModel:
         """Whether rows can join while others run."""
         self.is_known = self.takes_positions and layers <= {DynamicLayer, DynamicSlidingWindowLayer}
         """Whether nothing but attention, of known kinds, remembers tokens."""
+        text = self.config.get_text_config()
+        heads = getattr(text, "num_attention_heads", None) or 1
+        width = getattr(text, "head_dim", None) or text.hidden_size // heads
+        keys_of_layer = (getattr(text, "num_key_value_heads", None) or heads) * width
+        # One layer more: while the storage of a layer grows, its old storage is still there.
+        self.bytes_of_token: int = 2 * (text.num_hidden_layers + 1) * keys_of_layer * causal_lm.dtype.itemsize
+        """Bytes of a token's keys and values in the cache of a model whose layers all have full attention."""
         self.takes_masks = False
         """Whether the model accepts masks of four axes. It inspects the values of those of two axes, which makes the
         host wait for a GPU."""
@@ -90,22 +97,17 @@ class CachedModel:
             new_tokens: Longest response, in tokens.
             shared: Whether rows share the keys and values of their prompts.
         """
-        config = self.config.get_text_config()
-        heads = getattr(config, "num_attention_heads", None) or 1
-        width = getattr(config, "head_dim", None) or config.hidden_size // heads
-        key_heads = getattr(config, "num_key_value_heads", None) or heads
-        element = self._causal_lm.dtype.itemsize
-        # One layer more: while the storage of a layer grows, its old storage is still there.
-        per_token = 2 * (config.num_hidden_layers + 1) * key_heads * width * element
         columns = new_tokens if shared else prompt_tokens + new_tokens
         caches = rows * (columns + max(SPARE_COLUMNS, columns // 4)) + prompts * prompt_tokens
         # Probabilities and their running sum in float32, beside the logits as they are and in float32.
+        element = self._causal_lm.dtype.itemsize
         vocabulary = self._causal_lm.get_input_embeddings().weight.shape[0]
         logits = rows * vocabulary * (element + 12)
         # What one layer computes of the prompts: states, queries, keys and values, and three steps of a gated MLP.
+        config = self.config.get_text_config()
         inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
         activations = prompts * prompt_tokens * (5 * config.hidden_size + 3 * inner) * element
-        return int(caches * per_token + max(logits, activations))
+        return int(caches * self.bytes_of_token + max(logits, activations))
 
     def check_tokens(self, rows: Sequence[Sequence[int]]) -> None:
         """Raise ValueError if a token has no embedding: the tokenizer is larger than the model."""

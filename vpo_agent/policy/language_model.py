@@ -27,7 +27,7 @@ from vpo_agent.policy.loading import (
     quiet_transformers,
     recompute_layers,
 )
-from vpo_agent.policy.memory import USABLE, free_memory
+from vpo_agent.policy.memory import ALWAYS_FREE, USABLE, free_memory
 from vpo_agent.policy.model_choice import ModelChoice
 from vpo_agent.policy.packing import ATTENTION, pack
 from vpo_agent.policy.row_cache import RowCache, SharedRowCache
@@ -255,14 +255,17 @@ class LMPolicy(Sampler):
         """Sample all responses at the same time, see :meth:`~vpo_agent.policy.samples.Sampler.sample_batch`."""
         self.model.eval()
         encoded = self.encode_prompts(request.prompts)
-        self.check_length(encoded[0].shape[1], request.max_new_tokens)
-        self.check_memory(
-            prompts=len(request.prompts),
-            prompt_tokens=encoded[0].shape[1],
-            rows=len(request.prompts) * request.rollouts,
-            new_tokens=request.max_new_tokens,
-            share_prompts=request.turns is None,
-        )
+        prompts, prompt_tokens = encoded[0].shape
+        check_context(self.cached_model.max_positions, prompt_tokens, request.max_new_tokens)
+        responses = prompts * request.rollouts
+        if responses * (prompt_tokens + request.max_new_tokens) * self.cached_model.bytes_of_token > ALWAYS_FREE:
+            self.check_memory(
+                prompts=prompts,
+                prompt_tokens=prompt_tokens,
+                rows=responses,
+                new_tokens=request.max_new_tokens,
+                share_prompts=request.turns is None,
+            )
         if request.turns is not None:
             return self._sample_turns(request, encoded)
         stops = [self.closing_tag(tag) for tag in request.closing_tags]

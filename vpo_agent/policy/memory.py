@@ -13,6 +13,8 @@ from pathlib import Path
 
 USABLE = 0.9
 """Share of a device's memory that is planned with; the rest is for kernels, fragments and what formulas leave out."""
+ALWAYS_FREE = 2**28
+"""Bytes for which no step looks at the free memory."""
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 """Where Linux shows control groups, with which containers and job schedulers limit memory."""
 PROCESS = Path("/proc")

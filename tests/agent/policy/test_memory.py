@@ -169,6 +169,7 @@ def test_responses_that_may_not_fit_are_sampled_in_parts_and_stay_the_same(
     whole = policy.sample(PROMPTS, **settings)
     assert sizes.pop() == 12
     of_two = policy.cached_model.sampling_memory(prompts=2, prompt_tokens=9, rows=6, new_tokens=20, shared=True)
+    monkeypatch.setattr(language_model, "ALWAYS_FREE", 0)
     monkeypatch.setattr(language_model, "free_memory", lambda: int(of_two / memory.USABLE))
     parts = policy.sample(PROMPTS, **settings)
     assert parts.texts == whole.texts
@@ -177,6 +178,7 @@ def test_responses_that_may_not_fit_are_sampled_in_parts_and_stay_the_same(
 
 
 def test_one_prompt_is_tried_whatever_its_responses_may_take(policy: LMPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(language_model, "ALWAYS_FREE", 0)
     monkeypatch.setattr(language_model, "free_memory", lambda: 1)
     sizes = sizes_sampled(policy, monkeypatch)
     policy.sample(PROMPTS, rollouts=3, num_answers=1, max_new_tokens=20)
