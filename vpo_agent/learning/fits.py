@@ -16,7 +16,7 @@ import torch
 
 from envs_data.models import BUNDLED_MODELS, find_bundled
 from vpo_agent.config import TrainConfig
-from vpo_agent.policy.cached_model import SPARE_COLUMNS, max_positions
+from vpo_agent.policy.cached_model import SPARE_COLUMNS, attention_widths, max_positions
 from vpo_agent.policy.graph_row_cache import COLUMNS_AHEAD
 from vpo_agent.policy.head import TILE_TOKENS_GPU
 from vpo_agent.policy.memory import USABLE
@@ -50,17 +50,17 @@ class Shape:
     def of(cls, model: Any, name: str) -> Shape:
         """Return the shape of a causal language model, perhaps on the device ``meta``; ValueError without attention."""
         config = model.config.get_text_config()
-        if not (heads := getattr(config, "num_attention_heads", None)):
+        if not getattr(config, "num_attention_heads", None):
             raise ValueError(f"cannot plan the memory of the model {name!r}: {config.model_type!r} has no attention")
-        width = getattr(config, "head_dim", None) or config.hidden_size // heads
+        queries, keys = attention_widths(config)
         return cls(
             name,
             parameters=sum(weight.numel() for part, weight in model.named_parameters() if "lora_" not in part),
             layers=config.num_hidden_layers,
             hidden=config.hidden_size,
             intermediate=getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
-            queries=heads * width,
-            keys=(getattr(config, "num_key_value_heads", None) or heads) * width,
+            queries=queries,
+            keys=keys,
             vocabulary=model.get_input_embeddings().weight.shape[0],
             positions=max_positions(config),
         )

@@ -56,9 +56,7 @@ class CachedModel:
         self.is_known = self.takes_positions and layers <= {DynamicLayer, DynamicSlidingWindowLayer}
         """Whether nothing but attention, of known kinds, remembers tokens."""
         text = self.config.get_text_config()
-        heads = getattr(text, "num_attention_heads", None) or 1
-        width = getattr(text, "head_dim", None) or text.hidden_size // heads
-        keys_of_layer = (getattr(text, "num_key_value_heads", None) or heads) * width
+        _, keys_of_layer = attention_widths(text)
         # One layer more: while the storage of a layer grows, its old storage is still there.
         self.bytes_of_token: int = 2 * (text.num_hidden_layers + 1) * keys_of_layer * causal_lm.dtype.itemsize
         """Bytes of a token's keys and values in the cache of a model whose layers all have full attention."""
@@ -266,6 +264,17 @@ class RowsLayer(DynamicLayer):
 def positions_of(mask: Tensor) -> Tensor:
     """Return the position of each token among those where ``mask`` is True, (rows, tokens)."""
     return (mask.long().cumsum(1) - 1).clamp_min(0)
+
+
+def attention_widths(text_config: Any) -> tuple[int, int]:
+    """Return the widths of a token's queries and of its keys in one layer, in numbers; its values are as its keys.
+
+    A model without attention counts as one head as wide as the layer.
+    """
+    heads = getattr(text_config, "num_attention_heads", None) or 1
+    width = getattr(text_config, "head_dim", None) or text_config.hidden_size // heads
+    key_heads = getattr(text_config, "num_key_value_heads", None) or heads
+    return heads * width, key_heads * width
 
 
 def max_positions(config: Any) -> int | None:
