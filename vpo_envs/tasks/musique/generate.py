@@ -80,17 +80,17 @@ def asides(source: random.Random, kind: str, count: int) -> list[str]:
 class MuSiQueConfig(Frozen):
     """How questions are drawn. Pairs are inclusive ranges, drawn uniformly."""
 
-    hops: Annotated[tuple[int, int], ascending(1, MAX_HOPS)] = Field((2, 4), description="steps of the reasoning")
+    hops: Annotated[tuple[int, int], ascending(1, MAX_HOPS)] = Field((2, 4), description="hops of the question")
     paragraphs: int = Field(20, ge=4, le=200, description="paragraphs in all")
-    lookalikes: int = Field(2, ge=0, le=20, description="paragraphs per step that state its relation of another thing")
+    lookalikes: int = Field(2, ge=0, le=20, description="paragraphs per hop that state its relation of something else")
     side_facts: Range = Field((2, 3), description="other relations that a paragraph states, three at most")
     forks: bool = Field(
         False,
-        description="whether as many paths as there is room for lead on to the last relation, instead of lookalikes",
+        description="whether the free paragraphs hold paths to the last relation, instead of lookalikes",
     )
     asides: Range = Field((0, 1), description="sentences of a paragraph that lead nowhere, three at most")
     missing_citations: int = Field(
-        0, ge=0, le=MAX_HOPS - 1, description="how many fewer citations count than the question has steps"
+        0, ge=0, le=MAX_HOPS - 1, description="the number of hops minus the number of citations that count"
     )
 
 
