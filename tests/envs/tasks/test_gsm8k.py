@@ -152,10 +152,22 @@ def test_equations_are_checked_exactly(text: str, right: bool) -> None:
         "(" * 10_000 + "1" + ")" * 10_000 + " + 1 = 2",
     ],
 )
-def test_what_is_not_an_equation_makes_the_answer_unparsable(text: str) -> None:
+def test_what_is_not_an_equation_makes_no_equation(text: str) -> None:
     with pytest.raises(Unparsable):
         read_equation(text)
-    assert made().score_batch([TASK], [format_answers([f"{text}\n#### 24"])]).status.tolist() == [[Status.UNPARSABLE]]
+    status = made().score_batch([TASK], [format_answers([f"{text}\n#### 24"])]).status.tolist()
+    assert status == [[Status.OK if "=" in text and len(text) < 4000 else Status.UNPARSABLE]]
+
+
+@pytest.mark.parametrize("line", ["2^2 = 4", "5 * 6 = 30 = 30", "3 rows * 3 = 9", "= 5", "4 ="])
+def test_an_equation_that_cannot_be_read_is_a_wrong_equation(line: str) -> None:
+    right = "40 - 4 = 36\n36 / 2 = 18\n"
+    answers = [f"{line}\n{right}18 + 6 = 24\n#### 24", f"2 * 2 = 5\n{right}18 + 6 = 24\n#### 24"]
+    assert vectors(made(steps=2), TASK, answers) == [pytest.approx((1, 1, 1, 0.2), abs=1e-6)] * 2
+    # It is counted, and uses nothing.
+    assert vectors(made(steps=2), TASK, [f"40 - 4 = 36\n36 ^ 1 = {line}\n#### 24"]) == [
+        pytest.approx((0, 0, 1, 0.6), abs=1e-6)
+    ]
 
 
 # --- scores ---
@@ -169,6 +181,10 @@ def test_what_is_not_an_equation_makes_the_answer_unparsable(text: str) -> None:
         ("#### 24", (0, 0, 1, 1)),
         # The wrong final answer still rests on the first step.
         ("40 - 4 = 36\n36 / 3 = 12\n#### 12", (1, 0, 0, 0)),
+        # So do both steps where only the last equation is wrong, whatever the final answer.
+        ("40 - 4 = 36\n36 / 2 = 18\n18 + 6 = 25\n#### 25", (1, 1, 0, 0)),
+        ("40 - 4 = 36\n36 / 2 = 18\n18 + 6 = 25\n#### 24", (1, 1, 1, 0.4)),
+        ("40 - 4 = 36\n36 / 2 = 19\n18 + 6 = 24\n#### 24", (1, 0, 1, 0.4)),
         # Not used by what follows, wrong, or no calculation.
         ("40 - 4 = 36\n#### 24", (0, 0, 1, 0.8)),
         ("40 - 4 = 36\n20 + 4 = 24\n#### 24", (0, 0, 1, 0.6)),
@@ -318,7 +334,8 @@ def test_every_wording_states_the_limit_and_when_steps_count() -> None:
         prompt = env.prompt(env.task(index), 1)
         assert prompt.count("10 / 3 = 10/3") == 1
         assert len(re.findall(r"\b10\b(?! / 3)", prompt.partition("\n\n")[2])) >= 2
-        assert "at least half" in prompt or "more than half" in prompt
+        assert "half of the equations" in prompt or "at least half of them" in prompt
+        assert len(re.findall("[Uu]p to 4 |more than 4,", prompt)) == 1
 
 
 def test_a_row_gives_its_exact_calculations() -> None:

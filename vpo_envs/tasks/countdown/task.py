@@ -189,7 +189,8 @@ WORDINGS = (
         "You are given the numbers {numbers}, and the targets {targets}. Write an arithmetic expression whose value "
         "is close to one or more of the targets.",
         (
-            "Use +, -, *, / and parentheses, and each given number at most once. You need not use all of them.",
+            "Use +, -, *, / and parentheses, and each given number at most once. You need not use all of them. Each sign "
+            "stands between two parts of the expression.",
             "Write nothing but the expression: no result, no equals sign, no words.",
             "An expression that uses any other number scores nothing. So does one whose value is {tolerance} or "
             "more away from every target.",
@@ -205,7 +206,7 @@ WORDINGS = (
         "{targets}.",
         (
             "No number may be used more often than it is given; some may be left out. Allowed signs are +, -, *, / and "
-            "parentheses.",
+            "parentheses, and no - in front of the first number.",
             "The answer is the expression alone, without its value.",
             "An expression with a number that is not given scores 0 on every objective. So does one whose value is "
             "{tolerance} or more away from every target.",
@@ -220,7 +221,8 @@ WORDINGS = (
         "The targets are {targets}. Combine the numbers {numbers} so that the result comes close to at least one "
         "target.",
         (
-            "Combine them by +, -, *, / and parentheses, each of them once or not at all.",
+            "Use each number once or not at all, joined by +, -, *, / and parentheses. A - is never the sign of a "
+            "number.",
             "Give the expression without a result and without words.",
             "You score nothing if another number occurs in it, or if all targets are {tolerance} or more away from "
             "its value.",

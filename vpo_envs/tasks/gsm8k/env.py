@@ -100,7 +100,11 @@ class GSM8KEnv(TaskEnv[GSM8KTask, GSM8KAnswer, GSM8KOutcome]):
         "answer": "<<40-4=36>>36 are right.\n#### 36",
     }
     read_row = staticmethod(read_gsm8k_row)
-    prompt = staticmethod(full_prompt)
+
+    def prompt(self, task: GSM8KTask, num_answers: int) -> str:
+        """Return the question, the rules and the tags to fill in."""
+        return full_prompt(task, num_answers, self.steps)
+
     parse = staticmethod(read_answer)
     evaluate = staticmethod(judge)
 

@@ -79,6 +79,8 @@ class GSM8KTask(Task):
 MAX_CHARS = 4000
 MAX_LINES = 32
 FINAL = "####"
+UNREADABLE = Equation((), Fraction(0), right=False)
+"""An equation that breaks a rule, of which nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,17 @@ def read_answer(text: str) -> GSM8KAnswer:
     if not lines[-1].startswith(FINAL):
         raise Unparsable(f"the last line is {FINAL} and the final answer")
     final, *others = readings(lines[-1].removeprefix(FINAL))
-    return GSM8KAnswer(tuple([read_equation(line) for line in lines[:-1]]), final, tuple(others))
+    return GSM8KAnswer(tuple([_read_line(line) for line in lines[:-1]]), final, tuple(others))
+
+
+def _read_line(line: str) -> Equation:
+    """Read an equation; one that cannot be read, such as ``2^2 = 4``, breaks a rule and is no other than a wrong one."""
+    try:
+        return read_equation(line)
+    except Unparsable:
+        if "=" not in line:
+            raise
+        return UNREADABLE
 
 
 def write_answer(calculations: Sequence[str], final: str) -> str:
@@ -128,9 +140,11 @@ WORDINGS = (
             "result, but it still counts as an equation.",
             "Write at most {limit} equations; an answer with more scores nothing. Write no words.",
         ),
-        "An answer is scored on several objectives: each intermediate result of the solution, if an equation reaches "
-        "it and at least half of the equations reach a result of the solution; the final answer; and, if that is "
-        "right, brevity (1 without equations, decreasing linearly to 0 at {limit}).",
+        "An answer is scored on several objectives. The intermediate results of the solution make up to {steps} of "
+        "them, in order: one for each result, or for a few results where there are more. It is the share of its "
+        "results that equations reach, and 0 if fewer than half of the equations reach a result of the solution. The "
+        "others are the final answer and, if that is right, brevity (1 without equations, decreasing linearly to 0 at "
+        "{limit}).",
     ),
     Wording(
         "Write equations, each on a line of its own, and then #### and the final answer. For another question it "
@@ -143,9 +157,11 @@ WORDINGS = (
             "There is no text between the equations. There are {limit} of them at most: an answer with more scores 0 "
             "on every objective.",
         ),
-        "There are several objectives. Each intermediate result of the solution is one; all of these score 0 if more "
-        "than half of the equations reach no result of the solution. The final answer is another. The last is brevity, "
-        "which scores if the final answer is right: 1 for no equation, linearly less for each, and 0 for {limit}.",
+        "There are several objectives. Up to {steps} are for the intermediate results of the solution, one for each "
+        "or, where there are more, one for a few that follow each other: the share of them that is reached. All of "
+        "these score 0 if more than half of the equations reach no result of the solution. The final answer is another "
+        "objective. The last is brevity, which scores if the final answer is right: 1 for no equation, linearly less "
+        "for each, and 0 for {limit}.",
     ),
     Wording(
         "Give your working as equations, one a line, and end with #### and the final answer. An answer to another "
@@ -157,15 +173,17 @@ WORDINGS = (
             "without a purpose reaches nothing, and so does one that does not hold. Both still count as equations.",
             "An answer with more than {limit} equations scores nothing. Words are not allowed.",
         ),
-        "These are the objectives: each intermediate result of the solution, which your equations are to reach (at "
-        "least half of them must reach one of these results or the final answer); the final answer; and brevity. With "
-        "a right final answer, brevity decreases linearly from 1 without equations to 0 at {limit}.",
+        "These are the objectives: the intermediate results of the solution, which your equations are to reach (at "
+        "least half of them must reach one of these results or the final answer); the final answer; and brevity. Each "
+        "intermediate result has an objective of its own. If there are more than {steps}, neighbours share one, which "
+        "is the share of them that is reached. With a right final answer, brevity decreases linearly from 1 without "
+        "equations to 0 at {limit}.",
     ),
 )
 
 
-def full_prompt(task: GSM8KTask, num_answers: int) -> str:
-    """Return the question, the rules and the tags to fill in."""
+def full_prompt(task: GSM8KTask, num_answers: int, steps: int) -> str:
+    """Return the question, the rules and the tags to fill in; ``steps`` objectives are for intermediate results."""
     wording = worded(task, WORDINGS)
     if num_answers == 1:
         wanted = "Write one answer between these tags:"
@@ -183,7 +201,7 @@ def full_prompt(task: GSM8KTask, num_answers: int) -> str:
             "Rules:",
             *[f"- {rule}".format(limit=task.limit) for rule in wording.rules],
             "",
-            wording.objectives.format(limit=task.limit),
+            wording.objectives.format(limit=task.limit, steps=steps),
             "",
             wanted,
             *[f"{opening}equations and final answer{closing}" for opening, closing in answer_tags(num_answers)],
@@ -204,19 +222,19 @@ class GSM8KOutcome(NamedTuple):
 
 
 def judge(task: GSM8KTask, answer: GSM8KAnswer) -> GSM8KOutcome:
-    """Follow an answer back from its final answer, through equations that hold, to the values they rest on.
+    """Find the values of the solution that equations reach which hold and are used by a later one or are final.
 
+    The equation that uses a value need not hold itself, so that a slip at the end does not undo what is before it.
     Values count only if at least half of the equations reach one of the solution, so that guessing earns little.
     """
     stated, right = (answer.final, *answer.others), readings(task.final)
     # Where only one of the two has a percent sign, the other may be the number before it or a hundredth of that.
     final = stated == right if len(stated) == len(right) else not set(stated).isdisjoint(right)
-    needed, reached = set(stated), set()
+    used, reached = set(stated), set()
     for equation in reversed(answer.equations):
-        results = needed.intersection((equation.result, *equation.others))
-        if equation.right and results:
-            reached |= results
-            needed.update(equation.operands)
+        if equation.right:
+            reached |= used.intersection((equation.result, *equation.others))
+        used.update(equation.operands)
     of_solution = reached.intersection((*task.steps, task.answer))
     earns = 2 * len(of_solution) >= len(answer.equations)
     steps = tuple([earns and value in of_solution for value in task.steps])
