@@ -52,8 +52,8 @@ class GSM8KEnv(TaskEnv[GSM8KTask, GSM8KAnswer, GSM8KOutcome]):
     An equation has whole or decimal numbers, ``+ - * /`` and parentheses on its left side and one number on its right
     side; commas, currency signs, ``%``, fractions and a unit after a result are read. A result of ``60%`` may mean 60
     as well as 0.6. An equation counts if it joins two numbers or more, holds exactly, and its result is used by a later
-    equation that counts or is the stated final answer. Anything else in the tag is unparsable. Working in words
-    belongs before the tag.
+    equation or is the stated final answer. A line with an equals sign that cannot be read is a wrong equation; a line
+    without one makes the answer unparsable. Working in words belongs before the tag.
 
     ## Rewards
 
