@@ -189,8 +189,8 @@ WORDINGS = (
         "You are given the numbers {numbers}, and the targets {targets}. Write an arithmetic expression whose value "
         "is close to one or more of the targets.",
         (
-            "Use +, -, *, / and parentheses, and each given number at most once. You need not use all of them. Each sign "
-            "stands between two parts of the expression.",
+            "Use +, -, *, / and parentheses, and each given number at most once. You need not use all of them. Each "
+            "sign stands between two parts of the expression.",
             "Write nothing but the expression: no result, no equals sign, no words.",
             "An expression that uses any other number scores nothing. So does one whose value is {tolerance} or "
             "more away from every target.",

@@ -107,7 +107,7 @@ def read_answer(text: str) -> GSM8KAnswer:
 
 
 def _read_line(line: str) -> Equation:
-    """Read an equation; one that cannot be read, such as ``2^2 = 4``, breaks a rule and is no other than a wrong one."""
+    """Read an equation; one that cannot be read, such as ``2^2 = 4``, breaks a rule and is treated like a wrong one."""
     try:
         return read_equation(line)
     except Unparsable:
