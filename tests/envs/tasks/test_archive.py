@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vpo_envs import ArchiveEnv, Status
+from vpo_envs import ArchiveEnv, Status, Unparsable
 from vpo_envs.core import AnyEnv, Call
 from vpo_envs.pareto import non_dominated
 from vpo_envs.tasks.archive.task import OPEN
@@ -89,6 +89,52 @@ def test_a_title_is_found_however_it_is_written_and_counts_once() -> None:
     assert env.evaluate_after(task, env.parse(task.kind), calls).opened == 1
     assert env.respond(task, [Call(OPEN, "Nobody")]) == "There is no such document."
     assert env.evaluate_after(task, env.parse(task.kind), [Call(OPEN, "Nobody"), *calls]).opened == 2
+
+
+def test_the_prompt_says_that_titles_count_whether_they_exist_or_not() -> None:
+    env = make("conflict")
+    task = env.task(0)
+    said = (
+        "saved: 1, less 1/3 for each different title that you asked for before the answer, whether there is such a "
+        "document or not, and 0 from 3 titles on."
+    )
+    assert all(said in env.prompt(env.task(index), count) for index in range(10) for count in (1, 3))
+    kind = env.parse(task.kind)
+    first = Call(OPEN, task.way[0])
+    for asked, saved in ((["Nobody"], 1 / 3), (["Nobody", "nobody"], 1 / 3), (["Nobody", "Noone"], 0)):
+        calls = [first, *(Call(OPEN, title) for title in asked)]
+        assert env.reward_vector(env.evaluate_after(task, kind, calls)) == pytest.approx((0.4, 0.4, saved))
+
+
+def test_numbers_that_are_not_listed_open_nothing_and_count_as_calls() -> None:
+    env = make("paper")
+    task = env.task(0)
+    prompt = env.prompt(task, 1)
+    assert "A number that is not listed opens nothing." in prompt
+    assert f"You may do so at most {env.max_calls} times in all" in prompt
+    answer = env.parse(task.answers[0])
+    strange = [Call(OPEN, "99"), Call(OPEN, "none")]
+    assert env.respond(task, strange[:1]) == "There is no such document."
+    assert env.evaluate_after(task, answer, strange) == env.evaluate_after(task, answer, ())
+    env.reset(options={"task": task})
+    ends = [env.step("<open>99</open>")[2:4] for _ in range(env.max_calls + 1)]
+    assert ends == [(False, False)] * env.max_calls + [(False, True)]
+
+
+@pytest.mark.parametrize("preset", ["compact", "conflict"])
+def test_one_full_stop_at_the_end_of_an_answer_is_ignored(preset: str) -> None:
+    env = make(preset)
+    for index in range(20):
+        task = env.task(index)
+        assert all(env.parse(answer) == answer.casefold() for answer in candidates(task))
+        for answer in (task.kind, task.near, task.far):
+            assert env.parse(f" {answer.capitalize()}. ") == env.parse(answer) == env.parse(f"{answer} .")
+            assert len({env.parse(answer), env.parse(f"{answer}.."), env.parse(f"{answer}!")}) == 3
+        front = env.front(task)
+        batch = env.score_batch([task], [format_answers([f"{point.answer}." for point in front])], len(front))
+        assert np.allclose(batch.rewards[0], [point.vector for point in front])
+    with pytest.raises(Unparsable):
+        env.parse(" . ")
 
 
 def test_saving_alone_earns_nothing() -> None:

@@ -49,7 +49,7 @@ class ArchiveEnv(TaskEnv[ArchiveTask, str, ArchiveOutcome]):
 
     0. ``near``: 1 for the thing in the near reading, which takes two documents; 0.4 for the kind, which takes one.
     1. ``far``: 1 for the thing in the far reading, which takes three documents; 0.4 for the kind.
-    2. ``saved``: the share of three documents that were not opened.
+    2. ``saved``: 1, less a third for each different title that was asked for, even if there is no such document.
 
     So the front has three points: (0.4, 0.4, 2/3) for one document, (1, 0, 1/3) for two and (0, 1, 0) for three.
     ``pareto_front()`` is exact.
@@ -86,8 +86,8 @@ class ArchiveEnv(TaskEnv[ArchiveTask, str, ArchiveOutcome]):
         return archive_prompt(task, num_answers, self.max_calls)
 
     def parse(self, text: str) -> str:
-        """Return the answer in small letters, without surplus blanks."""
-        answer = normal_title(text)
+        """Return the answer in small letters, without surplus blanks and without a full stop at its end."""
+        answer = normal_title(text).removesuffix(".").rstrip()
         if not answer:
             raise Unparsable("the answer has no words")
         return answer

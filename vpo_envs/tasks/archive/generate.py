@@ -84,8 +84,8 @@ def archive_prompt(task: ArchiveTask, num_answers: int, max_calls: int) -> str:
             "An answer is one word and is scored on three objectives:",
             f"near: 1 for the right answer in the near reading, {task.broad:g} for its kind.",
             f"far: 1 for the right answer in the far reading, {task.broad:g} for its kind.",
-            f"saved: 1 if you opened no document before you answered, 1/{FREE} less for each document that you opened, "
-            f"and 0 from {FREE} on. It counts only if near or far scores.",
+            f"saved: 1, less 1/{FREE} for each different title that you asked for before the answer, whether there is "
+            f"such a document or not, and 0 from {FREE} titles on. It counts only if near or far scores.",
             "near and far score only if you first opened every document on the way from the person to the answer.",
             form,
             *[f"{opening}...{closing}" for opening, closing in answer_tags(num_answers)],

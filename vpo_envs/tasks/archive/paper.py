@@ -111,8 +111,9 @@ class ArchivePaperEnv(TaskEnv[MuSiQueTask, tuple[str, ...], OpenedOutcome]):
                 "",
                 f"Question: {task.question}",
                 "",
-                f"Write <{OPEN}>number</{OPEN}> to open a paragraph, and wait: its text comes next. You may open at "
-                f"most {self.max_calls} in all, before and between answers.",
+                f"Write <{OPEN}>number</{OPEN}> to open a paragraph, and wait: its text comes next. You may do so at "
+                f"most {self.max_calls} times in all, before and between answers. A number that is not "
+                "listed opens nothing.",
                 "An answer is scored on three objectives: answer, how far its words are those of the correct one; "
                 "evidence, the share of the paragraphs behind the correct answer that you opened before you answered; "
                 "and saved, the share of all paragraphs that you had not opened by then. The last two are multiplied "

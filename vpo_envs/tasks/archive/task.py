@@ -14,7 +14,7 @@ from vpo_envs.pareto import FactGrid
 OPEN = "open"
 """The tag that opens a document."""
 FREE = 3
-"""Documents opened at which nothing is saved any more."""
+"""Different titles asked for at which nothing is saved any more."""
 UNKNOWN = "There is no such document."
 
 
@@ -59,7 +59,7 @@ class ArchiveOutcome(NamedTuple):
     far: float
     """Score in the far reading, in the same way."""
     opened: int
-    """Different titles asked for before the answer."""
+    """Different titles asked for before the answer, of documents that exist or not."""
 
 
 def normal_title(text: str) -> str:
@@ -88,14 +88,14 @@ def judge(task: ArchiveTask, answer: str, calls: Sequence[Call]) -> ArchiveOutco
 
 
 def saved(outcome: ArchiveOutcome) -> float:
-    """Return the share of three documents that were not opened."""
+    """Return 1, less a third for each different title that was asked for; 0 from three titles on."""
     return max(0.0, 1 - outcome.opened / FREE)
 
 
 OBJECTIVES = (
     Objective("near", "The answer is right in the near reading", attrgetter("near")),
     Objective("far", "The answer is right in the far reading", attrgetter("far")),
-    Objective("saved", "Share of three documents that a right answer did not open", saved),
+    Objective("saved", "1, less a third for each different title asked for before an answer that scores", saved),
 )
 
 
@@ -105,6 +105,6 @@ def solutions(task: ArchiveTask) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def fact_grid(task: ArchiveTask) -> FactGrid:
-    """Return the outcomes from worse to better: the score in each reading, and fewer documents opened."""
+    """Return the outcomes from worse to better: the score in each reading, and fewer titles asked for."""
     scores = (0.0, task.broad, 1.0)
     return FactGrid(ArchiveOutcome, (scores, scores, tuple(range(len(task.documents), -1, -1))))
