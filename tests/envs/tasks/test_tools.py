@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from decimal import Decimal
 from itertools import combinations, permutations
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from vpo_envs import Objective, Status, ToolCall, ToolsEnv, ToolsTask, UnknownFront, Unparsable
 from vpo_envs.tasks.tools.matching import argument_match, key_f1, match_calls, text_match, value_match
+from vpo_envs.tasks.tools.scoring import is_real_reply
 from vpo_envs.tasks.tools.task import read_attempt, write_attempt
 from vpo_envs.text import format_answers
 
@@ -386,6 +388,34 @@ def test_a_reply_says_what_is_asked_and_not_everything() -> None:
         "Es war nicht {0}.",
         "The {2} was {0}.",
         "The {1} and the {2} were {0}.",
+        "{0} was not the {1}.",
+        "{0} wasn't the {1}.",
+        "{0} was never the {1}.",
+        "Not {0} was the {1}.",
+        "{0} or 7420 was the {1}.",
+        "7420 or {0} was the {1}.",
+        "{0} and 7420 were the {1}.",
+        "{0} was the {2}.",
+        "{0} was the {1} plus one.",
+        "{0} was the {1}? Perhaps.",
+        "Was {0} the {1}?",
+        "-{0} was the {1}.",
+        "Perhaps {0} was the {1}.",
+        "If {0} was the {1}, let me know.",
+        "The {1} was **not** {0}.",
+        "It was *not* `{0}`.",
+        "The {1} was **{0} or 7420**.",
+        "The {1} was {0} * {0}.",
+        "The {1} was {0}*{0}*.",
+        "The {1} was 1*{0}*.",
+        "The {1} was 1_{0}.",
+        "The {1} was -**{0}**.",
+        "The {1} was **-{0}**.",
+        "The {1} was ~~{0}~~.",
+        "The {1} was **{0}",
+        "According to the observation, the {1} was not {0}.",
+        "According to no observation, the {1} was {0}.",
+        "According to the observation, {0} was not the {1}.",
     ],
 )
 def test_a_reply_that_denies_hedges_or_mixes_up_the_fact_earns_nothing(evasion: str) -> None:
@@ -409,6 +439,19 @@ def test_a_reply_that_denies_hedges_or_mixes_up_the_fact_earns_nothing(evasion: 
         "According to the conversation, the requested {1} is {0}. Happy to help!",
         "Here is the {1} you asked for: {0}. Let me know if you need anything else.",
         "The {1} returned by the tool was {0}.",
+        "According to the observation, the {1} was {0}.",
+        "The {1} shown in the observation above was {0}.",
+        "{0} was the {1}.",
+        "{0} is your {1}. Anything else?",
+        "According to the tool, {0} was the {1}.",
+        "{0} was the {1} you asked for.",
+        "The {1} was **{0}**.",
+        "The {1} was `{0}`.",
+        "It was _{0}_.",
+        "**The {1} was {0}.**",
+        "The **{1}** was ***{0}***.",
+        "The *{1}* was **`{0}`**.",
+        "*{0}* was the {1}, as the observation states. Is there anything else?",
     ],
 )
 def test_a_plain_statement_of_the_fact_earns_everything(reply: str) -> None:
@@ -416,6 +459,29 @@ def test_a_plain_statement_of_the_fact_earns_everything(reply: str) -> None:
     for task in (env.task(i) for i in range(10)):
         asked = re.search(r"What was the (.+)\?", task.dialogue)[1]  # type: ignore[index]
         assert score(task, write_attempt([], reply.format(task.mention[0], asked))) == ONES
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "{0} was the {1} from the tool above ",
+        "{0} was the {1} you asked for ",
+        "It was {0} ",
+        "According to the observation, the {1} was {0}. ",
+        "{0} ",
+        "*{0}* ",
+        "**`{0} ",
+        "_*`",
+        "{0} was the {1}, as in the tool, ",
+    ],
+)
+def test_a_long_hostile_reply_is_read_in_a_moment(hostile: str) -> None:
+    task = ToolsEnv(difficulty={"no_call": 1.0}, preset="paper").task(0)
+    asked = re.search(r"What was the (.+)\?", task.dialogue)[1]  # type: ignore[index]
+    text = hostile.format(task.mention[0], asked) * 5000 + f" {task.mention[0]} not"
+    start = time.process_time()
+    assert not is_real_reply(task, text)
+    assert time.process_time() - start < 5
 
 
 def test_a_reply_may_quote_what_the_good_reply_quotes() -> None:
@@ -506,6 +572,54 @@ def test_conflict_mode_needs_exactly_right_arguments() -> None:
                     assert permuted == value or changed == ZEROS
                     checked += 1
     assert checked >= 20
+
+
+def test_an_attempt_needs_the_form_that_the_prompt_states() -> None:
+    env = ToolsEnv(preset="conflict")
+    form = (
+        "Then make all your calls in one <tool_call>, one JSON object of the form above per line; one <response> may "
+        "follow. An attempt in any other form scores nothing, such as one with a second <tool_call> or with text "
+        "outside these tags."
+    )
+    wordings = set()
+    for index in range(12):
+        task = env.task(index)
+        assert form in env.prompt(task, 1)
+        assert form in env.prompt(task, 3)
+        wordings.add(env.prompt(task, 1).rsplit("\n\n", 1)[1])
+        calls = calls_of(env.front(task)[0].answer)
+        right = write_attempt(calls)
+        earned = score(task, right, env)
+        assert max(earned) > 0
+        assert score(task, write_attempt(calls, "Done."), env) == earned
+        for other in (
+            f"{right}\nDone.",
+            f"Sure. {right}",
+            right.replace("<tool_call>", "<tool_call>\nHere:"),
+            right + write_attempt(calls[:1]).partition("</think>")[2],
+            write_attempt(calls[:1]) + write_attempt(calls[1:] or calls).partition("</think>")[2],
+        ):
+            assert score(task, other, env) == ZEROS
+    assert len(wordings) == 3
+
+
+def test_lists_need_the_order_that_the_prompt_asks_for() -> None:
+    env = ToolsEnv(preset="conflict")
+    checked = 0
+    for task in (env.task(index) for index in range(20)):
+        assert task.market is not None
+        assert "(lists in the order in which the user states them)" in env.prompt(task, 1)
+        for request in task.market.requests:
+            for key, value in request.arguments.items():
+                if isinstance(value, list):
+                    # The gold order is that of the request.
+                    assert sorted(value, key=task.dialogue.index) == value
+                    call = (request.offers[1].tool, request.arguments)
+                    turned = (call[0], {**request.arguments, key: value[::-1]})
+                    assert max(score(task, write_attempt([call]), env)) > 0
+                    assert score(task, write_attempt([turned]), env) == ZEROS
+                    checked += 1
+    assert checked >= 5
 
 
 def test_a_market_without_money_has_a_front_of_nothing() -> None:

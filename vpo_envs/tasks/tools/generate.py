@@ -280,11 +280,14 @@ def _cased(name: str, camel: bool) -> str:
 
 
 RULES = (
-    "Always begin with <think>. Then make your calls, one JSON object per line in <tool_call>.",
+    "Always begin with <think>. Then make all your calls in one <tool_call>, one JSON object of the form above per "
+    "line; one <response> may follow. An attempt in any other form scores nothing, such as one with a second "
+    "<tool_call> or with text outside these tags.",
     "Each call costs the price of its tool. The calls of one attempt may cost at most {budget} credits in total: an "
     "attempt that costs more scores nothing, and so does one that calls a tool that is not listed.",
-    "A sub-request is served by a call to a tool that does it, with exactly the right arguments, and scores the "
-    "accuracy of that tool; if both tools are called, the better one counts. Each sub-request is an objective.",
+    "A sub-request is served by a call to a tool that does it, with exactly the right arguments (lists in the order in "
+    "which the user states them), and scores the accuracy of that tool; if both tools are called, the better one "
+    "counts. Each sub-request is an objective.",
 )
 
 

@@ -18,18 +18,22 @@ MOST_COPIED = 0.5
 MARKUP = re.compile(r"</?(?:think|tool_call|response|answer(?:_\d+)?)>|<(?:user|obs)>")
 SENTENCE = re.compile(r"[^.!?\n]*[.!?\n]?")
 
-SOURCE = "(?:the|our|your) (?:conversation|results?|output|reply|response|tool|service|record)(?: above)?"
+PAIR = re.compile(r"(?<![^\W_])([*_`]{1,3}+)(?=\S)([^*_`\n]++)(?<=\S)\1(?![^\W_])")
+"""Words between two equal runs of Markdown's marks, which stand at the ends of words."""
+
+SOURCE = "(?:the|our|your) (?:conversation|observation|results?|output|reply|response|tool|service|record)(?: above)?"
 REMARK = (
     "sure|yes|certainly|of course|ok|okay|thank you|thanks|(?:happy|glad) to help|here (?:it is|you are)"
     f"|(?:according to|based on|as in|from) {SOURCE}|as {SOURCE} (?:shows?|states?)|as (?:shown|stated|listed) above"
     "|you are welcome|(?:please )?let me know if you need anything else|if you need anything else let me know"
 )
-SUBJECT = (
-    "(?:it|that|this|(?:the|your)(?: requested)?(?: ,)++"
-    f"(?: you asked for| in question)?(?: (?:(?:returned|given|shown|listed) )?(?:by|in|from) {SOURCE})?)"
+NAMED = (
+    "(?:the|your)(?: requested)?(?: ,)++"
+    f"(?: you asked for| in question)?(?: (?:(?:returned|given|shown|listed) )?(?:by|in|from) {SOURCE})?"
 )
-STATEMENT = f"(?:you asked for |here is )?{SUBJECT}(?: is| was)?(?: ,)*+(?: !)++(?: ,)*+"
-PLAIN = re.compile(f"(?:(?:{REMARK}|{STATEMENT})(?: |$))+")
+STATEMENT = f"(?:you asked for |here is )?(?:it|that|this|{NAMED})(?: is| was)?(?: ,)*+(?: !)++(?: ,)*+"
+REVERSED = f"!(?: !)*+ (?:is|was) {NAMED}"
+PLAIN = re.compile(f"(?:(?:{REMARK}|{STATEMENT}|{REVERSED})(?: |$))++")
 """Statements of the fact and polite remarks. ``!`` is a word of the fact, ``,`` any other of the gold reply."""
 HELP = "(?:do|help(?: you)?(?: with)?)"
 QUESTION = re.compile(
@@ -47,10 +51,12 @@ def is_real_reply(task: ToolsTask, reply: str | None) -> bool:
     It has at least ``MIN_WORDS`` different words and no tags, and at most half of its runs of words are copied from the
     prompt (what the gold reply quotes does not count). Where the task says what to mention, it mentions that and
     nothing that it must avoid. It then consists of questions that match ``QUESTION`` and, apart from them, of
-    statements that match ``PLAIN`` as a whole.
+    statements that match ``PLAIN`` as a whole, both without Markdown's marks around words.
     """
     if reply is None or MARKUP.search(reply):
         return False
+    if task.mention:
+        reply = _unmarked(reply)
     words = tokens(reply)
     if len({word for word in words if word[0].isalnum()}) < MIN_WORDS:
         return False
@@ -59,6 +65,11 @@ def is_real_reply(task: ToolsTask, reply: str | None) -> bool:
     runs_of_reply = list(runs(words, RUN))
     copied = sum([run in task.passages for run in runs_of_reply])
     return copied <= MOST_COPIED * len(runs_of_reply)
+
+
+def _unmarked(reply: str) -> str:
+    """Return a reply without marks around words, of which two pairs may enclose each other, as in ``**`7`**``."""
+    return PAIR.sub(r"\2", PAIR.sub(r"\2", reply))
 
 
 def _states(task: ToolsTask, reply: str) -> bool:
