@@ -24,19 +24,24 @@ ENTRY = "f"
 STATEMENTS = {
     False: (
         "The function `f` turns a list of whole numbers into another list in a few simple steps, such as reversing, "
-        "sorting or doubling it, or dropping some numbers. Find it from these examples.\n",
+        "sorting or doubling it, or dropping some numbers. Find it from these examples. The tests have other "
+        "lists.\n",
         "A few simple steps one after another make up the function `f` of a list of whole numbers: a step may reverse "
-        "the list, sort it, double it or leave out some numbers. Which function is it? Examples:\n",
+        "the list, sort it, double it or leave out some numbers. Which function is it? The tests have other lists than "
+        "these examples:\n",
         "From a list of whole numbers, `f` makes another one. It does so in a few steps, all of them simple, like "
-        "sorting, reversing, doubling or leaving out numbers. These examples show what it does:\n",
+        "sorting, reversing, doubling or leaving out numbers. These examples show what it does, and the tests have "
+        "other lists:\n",
     ),
     True: (
         "The function `f` turns a text into another text in a few simple steps, such as reversing, sorting or "
-        "doubling it, or dropping some letters. Find it from these examples.\n",
+        "doubling it, or dropping some letters. Find it from these examples. The tests have other "
+        "texts.\n",
         "A few simple steps one after another make up the function `f` of a text: a step may reverse the text, sort "
-        "it, double it or leave out some letters. Which function is it? Examples:\n",
+        "it, double it or leave out some letters. Which function is it? The tests have other texts than these "
+        "examples:\n",
         "From a text, `f` makes another one. It does so in a few steps, all of them simple, like sorting, reversing, "
-        "doubling or leaving out letters. These examples show what it does:\n",
+        "doubling or leaving out letters. These examples show what it does, and the tests have other texts:\n",
     ),
 }
 """The question, by whether the function works on texts."""
