@@ -16,6 +16,7 @@ import pytest
 
 from envs_data.code_problems import CodeProblem, load_problems
 from vpo_envs import CodeEnv
+from vpo_envs.core import Split
 from vpo_envs.pareto import non_dominated
 from vpo_envs.sandbox import same_output
 from vpo_envs.sandbox.zygote import PRELUDE
@@ -24,6 +25,7 @@ from vpo_envs.tasks.code.task import CodeOutcome, CodeTask, outcome_of
 
 PAPER = load_problems("paper")
 CONFLICT = load_problems("conflict")
+HELD_OUT: tuple[Split, ...] = ("validation", "test")
 
 
 def judged(task: CodeTask, program: Callable[..., Any]) -> CodeOutcome:
@@ -236,7 +238,89 @@ def test_conflict_is_certified_on_each_problem(problem: CodeProblem) -> None:
     assert best_three - utility.mean(axis=0).max() >= 0.05
 
 
+Row = tuple[str, str, Callable[..., Any], Callable[[Callable[..., Any]], bool]]
+UNTESTED: tuple[Row, ...] = (
+    (
+        "Halve the list",
+        "No item belongs to both.",
+        lambda items: [items[: (len(items) + 1) // 2], items[len(items) // 2 :]],
+        lambda halve: all(set(one).isdisjoint(other) for one, other in map(halve, ([1, 2, 3], [7]))),
+    ),
+    (
+        "Average temperature",
+        "a sensor reported; they may all be different.",
+        lambda readings: float(Counter(readings).most_common(1)[0][0]),
+        lambda average: average([1, 2, 9]) == average([9, 2, 1]),
+    ),
+    (
+        "Shorten the title",
+        "The result is plain ASCII and begins as the title does.",
+        lambda title, limit: title[: limit - 1] + "\u2026",
+        lambda shorten: shorten("The long road", 9).isascii(),
+    ),
+    (
+        "Shorten the title",
+        "The result is plain ASCII and begins as the title does.",
+        lambda title, limit: title[-limit:],
+        lambda shorten: shorten("The long road", 9).startswith("The"),
+    ),
+    (
+        "Days between",
+        "Both days are treated alike.",
+        lambda first, last: last - first,
+        lambda days: days(1, 5) in (3, 5),
+    ),
+    (
+        "Remove the repeats",
+        "Where a number stays, its first occurrence stays.",
+        lambda items: list(dict.fromkeys(items[::-1]))[::-1],
+        lambda no_repeats: no_repeats([1, 2, 1]) != [2, 1],
+    ),
+    (
+        "Largest number",
+        "Count from 0 if you return the first place.",
+        lambda numbers: numbers.index(max(numbers)) + 1,
+        lambda largest: largest([3, 9, 1, 9]) != 2,
+    ),
+    *(
+        (
+            "Split the text",
+            "A value keeps its blanks only if no value is left out.",
+            program,
+            lambda split: all(len(split(text)) == 3 or " b" not in split(text) for text in ("a, b,", "a, b, ")),
+        )
+        for program in (
+            lambda text: [part for part in text.split(",") if part],
+            lambda text: [part for part in text.split(",") if part.strip()],
+        )
+    ),
+)
+"""Natural readings without tests: the title, what the statement says against them, a program, and what that demands."""
+
+
+@pytest.mark.parametrize(("title", "said", "program", "obeyed_by"), UNTESTED)
+def test_a_statement_excludes_natural_readings_without_tests(
+    title: str, said: str, program: Callable[..., Any], obeyed_by: Callable[[Callable[..., Any]], bool]
+) -> None:
+    problem = next(problem for problem in CONFLICT if problem.title == title)
+    assert said in " ".join(problem.statement.split())
+    assert earned(problem_task(problem), program) == 0
+    assert not obeyed_by(program)
+    for source in problem.readings:
+        names: dict[str, Any] = {}
+        exec(PRELUDE, names)
+        exec(source, names)
+        assert obeyed_by(names[problem.entry])
+
+
 # --- splits ---
+
+
+def test_a_problem_with_readings_stays_in_its_split() -> None:
+    """A split follows from the words of the statement, so who rewords one must keep its problem where it was."""
+    held_out = {split: {task.title for task in builtin_tasks(split, "conflict")} for split in HELD_OUT}
+    assert held_out["validation"] == {"Days between", "Share the sweets"}
+    assert held_out["test"] == {"Average temperature", "Largest number", "Split the text"}
 
 
 @pytest.mark.parametrize("preset", ["paper", "conflict"])
