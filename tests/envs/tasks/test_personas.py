@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import random
+import re
 from typing import Any
 
 import gymnasium as gym
@@ -13,11 +14,11 @@ import pytest
 
 import vpo_envs  # noqa: F401 - registers the environments
 from vpo_envs.core import Objective, Status, UnknownFront
-from vpo_envs.tasks.personas.checks import Check, Family, describe, exclude, holds, read_text
+from vpo_envs.tasks.personas.checks import WORD, Check, Family, describe, exclude, holds, read_text
 from vpo_envs.tasks.personas.env import PersonasEnv
 from vpo_envs.tasks.personas.front import contradictions, maximal_sets, witness
 from vpo_envs.tasks.personas.task import PersonasTask, request
-from vpo_envs.text import format_answers
+from vpo_envs.text import format_answers, runs
 
 PRESETS = pytest.mark.parametrize("preset", ["paper", "conflict"])
 
@@ -45,6 +46,7 @@ def all_checks(task: PersonasTask) -> list[Check]:
     [
         ("words", "", "It's a well-known co_op, isn't it? Déjà vu!", 9),
         ("words", "", "It\u2019s the dogs\u2019 day", 4),
+        ("words", "", "_It's_ __well__ __, rock_'n'_roll ___ _\u00e9t\u00e9_", 4),
         ("sentences", "", "One. Two!? Three... v1.5 is not. An end without a mark", 4),
         ("sentences", "", 'She said "go." He said "no."', 2),
         ("sentences", "", "\u201cNo.\u201d (He left!) **Then what?**\nDone.", 4),
@@ -59,12 +61,28 @@ def all_checks(task: PersonasTask) -> list[Check]:
         ("longest", "", "a bee, harvests", 8),
         ("longest", "", "neighbour's well-known", 10),
         ("keyword", "tea", "Tea, teapot, tea-time; iced tea.", 3),
+        ("keyword", "tea", "_Tea_, __tea__: *_tea_* '_tea_' tea_time, _tea's_", 4),
+        ("keyword", "iced tea", "_iced tea_ __iced__ _tea_", 2),
         ("keyword", "iced tea", "iced tea iced tea, ICED TEA", 3),
         ("keyword", "well-being", "Well-being is well being; wellbeing is not", 2),
         ("keyword", "...", "Well... so", 1),
         ("opens", "dear ann,", "Dear Ann, hello", 1),
         ("opens", "dear", "Dearest", 0),
+        ("opens", "dear", "Dear, you", 1),
+        ("opens", "dear", "Dear", 1),
+        ("opens", "dear", "Dear\u2014you", 1),
+        ("opens", "dear", "Dear' _you", 1),
+        ("opens", "dear", "Dear's", 0),
+        ("opens", "dear", "Dear_you", 0),
+        ("opens", "hi, ann!", "Hi, Ann!, he said", 1),
+        ("opens", "hi, ann!", "Hi, Ann!So", 0),
         ("closes", "bye ann.", "So: bye Ann.", 1),
+        ("closes", "onwards, experts!", "A talk\u2014onwards, experts!", 1),
+        ("closes", "onwards, experts!", "A talk\n* 'Onwards, experts!", 1),
+        ("closes", "onwards, experts!", "Onwards, experts!", 1),
+        ("closes", "onwards, experts!", "4onwards, experts!", 0),
+        ("closes", "onwards, experts!", "it'onwards, experts!", 0),
+        ("closes", "onwards, experts!", "it_onwards, experts!", 0),
         ("closes", "bye", "goodbye", 0),
     ],
 )
@@ -72,6 +90,16 @@ def test_what_each_family_counts(family: Family, value: str, text: str, count: i
     for least in (count, count + 1):
         check = Check(family=family, value=value, least=least, most=least)
         assert holds(check, read_text(text)) is (least == count)
+
+
+def test_words_of_ascii_are_those_of_the_pattern() -> None:
+    source = random.Random(0)
+    for _ in range(3000):
+        text = "".join(source.choices("aB7_' -.\n", k=12))
+        assert read_text(text).words == WORD.findall(text.lower())
+        # Words are as if underscores belonged to them, but without those at their ends.
+        plain = (word.strip("_'") for word in re.findall(r"\w+(?:'\w+)*", text.lower()))
+        assert re.search("'_+'", text) or read_text(text).words == [word for word in plain if word]
 
 
 @pytest.mark.parametrize(
@@ -174,6 +202,8 @@ def test_no_text_passes_two_checks_that_contradict_each_other() -> None:
         checks = all_checks(task)
         phrases = [check.value for check in checks if check.family in ("opens", "closes")]
         tried = [*texts, *phrases, *(f"{a} {b} {c}" for a in phrases for b in texts for c in phrases)]
+        tried += [f"{text}{mark}{c}" for text in texts for mark in ("\u2014", "_", "'", "") for c in phrases]
+        tried += [f"{a}{mark}{text}" for a in phrases for mark in (", ", "_", "'", "") for text in texts]
         tried += [text[: source.randint(0, 99)] + other[source.randint(0, 99) :] for text in texts for other in texts]
         for text in map(read_text, tried):
             passed = [check for check in checks if holds(check, text)]
@@ -209,6 +239,26 @@ def test_a_request_has_one_of_three_wordings_and_asks_for_trade_offs_where_there
     starts = {prompt.split("Persona 1")[0].split("Checks of")[0].count("list") for prompt in prompts}
     assert len(starts) > 1
     assert all(("trade-offs" in prompt) is (preset == "conflict") for prompt in prompts)
+
+
+@PRESETS
+@pytest.mark.parametrize("num_answers", [1, 3, 16])
+def test_a_text_copied_from_any_part_of_the_prompt_scores_nothing(preset: str, num_answers: int) -> None:
+    env = made(preset=preset)
+    for index in range(20):
+        task = env.task(index)
+        prompt = env.prompt(task, num_answers)
+        assert task.passages >= set(runs(read_text(prompt).words, 4))
+        closing = prompt.removeprefix(task.request).partition("\n<")[0]
+        rules = task.request[task.request.index("Rules:") :]
+        for copied in (closing, rules, f"{rules[-60:]}{closing}"):
+            assert vectors(env, task, [f"{task.topic}. {copied}"]) == [(0.0, 0.0, 0.0)]
+
+
+def test_no_good_text_is_nearly_a_copy_of_the_end_of_a_prompt() -> None:
+    for task, good in [*drawn("train"), *drawn("validation")]:
+        request_alone = set(runs(task.request_words, 4))
+        assert not (task.passages - request_alone) & set(runs(read_text(good).words, 4))
 
 
 def test_one_text_passes_all_checks_of_personas_who_agree() -> None:

@@ -53,7 +53,12 @@ class Check(Frozen):
         return self
 
 
-WORD = re.compile(r"\w+(?:['\u2019]\w+)*")
+WORD = re.compile(r"[^\W_]+(?:(?:_*['\u2019]_*|_+)[^\W_]+)*")
+"""Letters and digits, with apostrophes and underscores between them but not around them: those are quotation marks, or
+Markdown's.
+"""
+_JOINING = "_'\u2019"
+"""Characters other than letters and digits that may be inside a word."""
 DIGITS = b"0123456789"
 CAPITALS = bytes(range(ord("A"), ord("Z") + 1))
 _SENTENCES = bytes.maketrans(b"!?\n", b".. ")
@@ -74,13 +79,13 @@ class Text(NamedTuple):
     """The text in UTF-8, in which ASCII characters are counted fastest."""
     lower: str
     words: list[str]
-    """Words in lower case: runs of letters, digits and underscores, in any script; an apostrophe may be in them."""
+    """Words in lower case: runs of letters and digits, in any script; apostrophes and underscores may be in them."""
 
 
 def read_text(text: str) -> Text:
     """Return a text in all its forms."""
     encoded, lower = text.encode("utf-8", "surrogatepass"), text.lower()
-    simple = text.isascii() and "'" not in text
+    simple = text.isascii() and "'" not in text and "_" not in text
     words = encoded.translate(_ONLY_WORDS).decode().split() if simple else WORD.findall(lower)
     return Text(text, encoded, lower, words)
 
@@ -145,11 +150,11 @@ def _longest_word(text: Text, _: str) -> int:
 
 
 def _opens(text: Text, value: str) -> bool:
-    return text.lower.startswith(value) and not text.lower[len(value) :][:1].strip()
+    return text.lower.startswith(value) and not text.lower[len(value) :].lstrip(_JOINING)[:1].isalnum()
 
 
 def _closes(text: Text, value: str) -> bool:
-    return text.lower.endswith(value) and not text.lower[: -len(value)][-1:].strip()
+    return text.lower.endswith(value) and not text.lower[: -len(value)].rstrip(_JOINING)[-1:].isalnum()
 
 
 # Tasks hold these functions, and functions without a name cannot be pickled.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property, partial
-from itertools import combinations
+from functools import cached_property, lru_cache, partial
+from itertools import chain, combinations
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
@@ -14,7 +14,11 @@ from vpo_envs.tasks.personas.checks import MEANINGS, Check, Counted, compiled, d
 from vpo_envs.text import answer_tags, runs, several_answers
 
 RUN = 4
-"""Number of consecutive words that are compared with the request and with the rest of the text."""
+"""Number of consecutive words that are compared with the prompt and with the rest of the text."""
+
+
+NUMBERS_OF_ANSWERS = range(1, 17)
+"""Numbers of answers for which a text is compared with the end of the prompt; for more, only that number differs."""
 
 
 class Band(NamedTuple):
@@ -41,7 +45,7 @@ class PersonasTask(Task):
     """One text to write."""
 
     request: str = Field(min_length=1)
-    """What is asked for, in words; a text must not be copied from it."""
+    """What is asked for, in words: the prompt without its closing paragraph. A text must not be copied from either."""
     topic: str = Field(min_length=1)
     """The word that the text must use."""
     personas: tuple[Annotated[tuple[Check, ...], Field(min_length=1)], ...] = Field(min_length=1)
@@ -78,13 +82,13 @@ class PersonasTask(Task):
 
     @cached_property
     def vocabulary(self) -> frozenset[str]:
-        """The different words of the request."""
-        return frozenset(self.request_words)
+        """The different words of the prompt, whatever the number of answers."""
+        return frozenset(chain(self.request_words, *self.passages))
 
     @cached_property
     def passages(self) -> frozenset[tuple[str, ...]]:
-        """Runs of words of the request."""
-        return frozenset(runs(self.request_words, RUN))
+        """Runs of words of the prompt, whatever the number of answers."""
+        return _closing_runs(tuple(self.request_words[1 - RUN :])).union(runs(self.request_words, RUN))
 
 
 def content(topic: str, personas: Iterable[Iterable[Check]]) -> str:
@@ -146,13 +150,28 @@ def request(topic: str, personas: Sequence[Sequence[Check]], wording: Wording = 
 
 def full_prompt(task: PersonasTask, num_answers: int) -> str:
     """Return the request and the tags to fill in."""
+    return f"{task.request}\n\n{_closing(num_answers, conflict=num_answers > 1 and task.conflicts)}"
+
+
+def _closing(num_answers: int, *, conflict: bool) -> str:
+    """Return the end of a prompt: how many texts are wanted, and the tags to fill in."""
     tags = [f"{opening} a text {closing}" for opening, closing in answer_tags(num_answers)]
     if num_answers == 1:
         wanted = "Write the text between these tags:"
     else:
-        several = several_answers(num_answers, "texts", "personas", conflict=task.conflicts)
+        several = several_answers(num_answers, "texts", "personas", conflict=conflict)
         wanted = f"{several} Write each text between its own tags:"
-    return "\n\n".join([task.request, "\n".join([wanted, *tags])])
+    return "\n".join([wanted, *tags])
+
+
+@lru_cache(maxsize=64)
+def _closing_runs(before: tuple[str, ...]) -> frozenset[tuple[str, ...]]:
+    """Return the runs of words of the end of every prompt, and of the words ``before`` it, which most requests share.
+
+    A text is scored alike whatever the number of answers, so the ends for several numbers count.
+    """
+    closings = [_closing(m, conflict=conflict) for m in NUMBERS_OF_ANSWERS for conflict in (False, True)]
+    return frozenset(chain.from_iterable(runs([*before, *read_text(closing).words], RUN) for closing in closings))
 
 
 def read_answer(text: str) -> str:
@@ -201,7 +220,7 @@ def _is_real(task: PersonasTask, words: list[str]) -> bool:
 
 
 def _stale_runs(task: PersonasTask, words: list[str]) -> int:
-    """Return how many runs of a text are copied from the request, plus how many repeat an earlier one."""
+    """Return how many runs of a text are copied from the prompt, plus how many repeat an earlier one."""
     different_runs = set(runs(words, RUN))
     repeated = len(words) - RUN + 1 - len(different_runs)
     return len(task.passages & different_runs) + repeated
@@ -210,13 +229,13 @@ def _stale_runs(task: PersonasTask, words: list[str]) -> int:
 def _most_stale_runs(task: PersonasTask, words: list[str]) -> int:
     """Return an upper bound of :func:`_stale_runs` from the words alone.
 
-    A run that repeats another begins with a repeated word. Copied runs have only words of the request, and n words
+    A run that repeats another begins with a repeated word. Copied runs have only words of the prompt, and n words
     have at most n − (RUN − 1) runs.
     """
     different = set(words)
     repeated = len(words) - len(different)
-    words_of_request = len(task.vocabulary & different) + repeated
-    return max(0, words_of_request - (RUN - 1)) + repeated
+    words_of_prompt = len(task.vocabulary & different) + repeated
+    return max(0, words_of_prompt - (RUN - 1)) + repeated
 
 
 def _share(persona: int, outcome: PersonasOutcome) -> float:
