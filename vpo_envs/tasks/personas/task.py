@@ -15,8 +15,6 @@ from vpo_envs.text import answer_tags, runs, several_answers
 
 RUN = 4
 """Number of consecutive words that are compared with the prompt and with the rest of the text."""
-
-
 NUMBERS_OF_ANSWERS = range(1, 17)
 """Numbers of answers for which a text is compared with the end of the prompt; for more, only that number differs."""
 
