@@ -15,10 +15,11 @@ from tokenizers import pre_tokenizers
 from envs_data import BUNDLED_MODELS
 from vpo_agent.bench.entry import make_entry, read_entry, score_task, score_track
 from vpo_agent.bench.sample import WRITTEN, make_plan, optimal_responses, sample_track, sample_written, weights_hash
-from vpo_agent.bench.tasks import TRACKS, VERSION, BenchTask, digest
+from vpo_agent.bench.tasks import ANSWERS, RESPONSES, TRACKS, VERSION, BenchTask, digest
 from vpo_agent.command import main
 from vpo_agent.measure.measures import report_weights
 from vpo_agent.measure.pool import Pool
+from vpo_agent.rollouts.collect import score
 from vpo_envs.pareto import set_utility
 from vpo_envs.text import format_answers
 
@@ -128,6 +129,29 @@ def test_entries_are_of_the_prompts_and_the_models_of_today(track: str) -> None:
             if model["target"] not in (*WRITTEN, *BUNDLED_MODELS):
                 continue  # its weights are not part of the project
             assert model["weights"] == weights_hash(model["target"]), f"{again}: {task} has another model"
+
+
+@pytest.mark.parametrize(
+    "file",
+    sorted((ROOT / "leaderboard" / "answers").glob("*/*.npz")),
+    ids=lambda file: f"{file.parent.name}-{file.stem}",
+)
+def test_answers_that_are_kept_are_to_the_prompts_of_today_and_score_as_the_file_says(file: Path) -> None:
+    pool = Pool.load(file)
+    task = task_named(pool.source["task"], pool.source["track"])
+    assert file.stem == task.name
+    assert file.parent.name.startswith(f"{pool.source['track']}_")
+    stated = {name: pool.source[name] for name in ("bench", "prompts", "max_new_tokens")}
+    prompts = digest({task.name: task.prompts(0)})
+    assert stated == {"bench": VERSION, "prompts": prompts, "max_new_tokens": task.max_new_tokens}
+    assert pool.rewards.shape[:3] == (task.size, RESPONSES, ANSWERS)
+    assert pool.responses is not None
+    texts = [text for responses in pool.responses for text in responses]
+    env = task.environment(0)
+    tasks = [env.task(index) for index in pool.indices]
+    rewards, status = score(env, tasks, texts, rollouts=RESPONSES, num_answers=np.full(task.size, ANSWERS))
+    assert np.array_equal(rewards, pool.rewards)
+    assert np.array_equal(status, pool.status)
 
 
 @pytest.mark.parametrize("task", TRACKS["compact"], ids=lambda task: task.name)
