@@ -186,6 +186,7 @@ def test_expressions_that_are_one_have_one_value_whatever_the_numbers_are(first:
         ("-2", "a number is missing before -"),
         ("2 ** 3", "a number is missing before *"),
         ("2.5", "'.' is not a digit"),
+        ("2..", "'.' is not a digit"),
         ("2 + 3 = 5", "'=' is not a digit"),
         ("٣ + 2", "'٣' is not a digit"),
         ("2²", "'²' is not a digit"),
@@ -202,6 +203,12 @@ def test_what_is_not_an_expression_has_a_reason(text: str, reason: str) -> None:
         read_expression(text)
     assert reason in str(error.value)
     assert CountdownEnv().score_batch([TASK], [format_answers([text])]).status.tolist() == [[Status.UNPARSABLE]]
+
+
+def test_a_full_stop_after_an_expression_is_ignored() -> None:
+    assert read_expression("9 * 9 - 1. \n") == read_expression("9 * 9 - 1")
+    with pytest.raises(Unparsable, match="is not a digit"):
+        read_expression("9 * 9. - 1")
 
 
 @pytest.mark.parametrize(

@@ -271,6 +271,9 @@ def test_written_routes_are_read_back(preset: str) -> None:
         "UP; DOWN",
         "UP -> UP",
         "1. UP",
+        "UP. DOWN",
+        "UP..",
+        ".",
         "<answer>UP</answer>",
         "U\u0420",
     ],
@@ -278,6 +281,10 @@ def test_written_routes_are_read_back(preset: str) -> None:
 def test_what_is_not_a_list_of_moves_is_unparsable(text: str) -> None:
     with pytest.raises(Unparsable):
         read_route(text)
+
+
+def test_a_full_stop_after_a_route_is_ignored() -> None:
+    assert read_route("UP, down, Rb1.\n") == read_route("UP, down, Rb1") == "UDR"
 
 
 def test_the_prompt_tells_the_budget_and_every_row() -> None:

@@ -93,10 +93,10 @@ def key_of(part: Part) -> str:
 def read_expression(text: str) -> Expression:
     """Read an expression of whole numbers, ``+ - * /`` and parentheses, and calculate its value exactly.
 
-    ``× · ÷`` and the typographic minus signs are read as well. Multiplication and division bind more strongly than
-    addition and subtraction; operators of equal strength are read from the left. What is added or subtracted in another
-    order is the same expression, and so is what is multiplied or divided. The text is never executed, and reading it
-    takes no recursion.
+    ``× · ÷`` and the typographic minus signs are read as well, and a full stop at the end is ignored. Multiplication
+    and division bind more strongly than addition and subtraction; operators of equal strength are read from the left.
+    What is added or subtracted in another order is the same expression, and so is what is multiplied or divided. The
+    text is never executed, and reading it takes no recursion.
     """
     if len(text) > MAX_CHARS:
         raise Unparsable(f"an expression has at most {MAX_CHARS:,} characters, got {len(text):,}")
@@ -104,7 +104,7 @@ def read_expression(text: str) -> Expression:
     parts: list[Part] = []
     waiting: list[str] = []
     whole = wants_operand = True
-    for token in TOKEN.findall(text.translate(SIGNS)):
+    for token in TOKEN.findall(text.rstrip().removesuffix(".").translate(SIGNS)):
         if token in STRENGTH:
             if wants_operand:
                 raise Unparsable(f"a number is missing before {token}")

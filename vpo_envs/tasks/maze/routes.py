@@ -125,9 +125,9 @@ def read_route(text: str) -> str:
     """Read a route: moves as words or first letters, separated by blanks or commas; capital letters may run together.
 
     A letter may carry the cell that it leads to, as in ``Rb1``, which helps a small model to keep its place; only the
-    letter counts.
+    letter counts. A full stop at the end is ignored.
     """
-    words = text.replace(",", " ").split()
+    words = text.rstrip().removesuffix(".").replace(",", " ").split()
     try:
         route = "".join([MOVE_OF_WORD[word] for word in words])
     except KeyError:
