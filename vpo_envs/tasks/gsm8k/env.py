@@ -100,13 +100,12 @@ class GSM8KEnv(TaskEnv[GSM8KTask, GSM8KAnswer, GSM8KOutcome]):
         "answer": "<<40-4=36>>36 are right.\n#### 36",
     }
     read_row = staticmethod(read_gsm8k_row)
+    parse = staticmethod(read_answer)
+    evaluate = staticmethod(judge)
 
     def prompt(self, task: GSM8KTask, num_answers: int) -> str:
         """Return the question, the rules and the tags to fill in."""
         return full_prompt(task, num_answers, self.steps)
-
-    parse = staticmethod(read_answer)
-    evaluate = staticmethod(judge)
 
     def feasible(self, outcome: GSM8KOutcome) -> bool:
         """Return whether the answer has few enough equations."""
