@@ -59,7 +59,8 @@ def attempt(config: TrainConfig, kill_after: float | None) -> bool:
         process.kill()
     process.join()
     if process.exitcode not in (0, -signal.SIGKILL):
-        raise SystemExit(f"a run failed with status {process.exitcode}: see its .log")
+        log = (config.runs_dir / str(config.name)).with_suffix(".log").read_text(encoding="utf-8", errors="replace")
+        raise SystemExit(f"the run {config.name} failed with status {process.exitcode}: {log[-2000:]}")
     return process.exitcode == 0
 
 
