@@ -72,6 +72,7 @@ class Task(Frozen):
     def canonical(self) -> str:
         """A text that is equal for two tasks which differ only in an order, or in names that no answer holds.
 
+        An environment says which orders these are: of numbers or paragraphs, but not of the sentences of a paragraph.
         No two splits share such a text. A sample of tasks counts as many tasks as it has different texts.
         """
         return self.model_dump_json()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterator
 from functools import lru_cache
@@ -102,7 +103,7 @@ def test_a_bonus_tile_is_drawn_and_named_only_where_it_is_asked_for() -> None:
     env = MazeEnv(preset="paper", difficulty={"bonus": True})
     for task in map(env.task, range(5)):
         assert cells_with(task.rows, "B") == [(4, 4)]
-        assert "B bonus" in env.prompt(task, 1)
+        assert re.search("B (is a |holds a |)bonus", env.prompt(task, 1))
     assert "bonus" not in MazeEnv(preset="paper").prompt(mazes("paper", 1)[0], 1)
 
 
@@ -212,9 +213,15 @@ def test_a_blocked_move_does_what_the_prompt_says(blocked: Blocked) -> None:
     env, task = MazeEnv(preset="paper"), MAZE.model_copy(update={"blocked": blocked})
     vector = env.score_batch([task], [f"<answer>{write_route('UURRDD')}</answer>"]).rewards[0, 0]
     assert vector.tolist() == [blocked == "stays"] * 4
-    assert {"stays": "you stay in place, but it still uses a step", "ends": "ends the walk there"}[
-        blocked
-    ] in env.prompt(task, 3)
+    said = {
+        "stays": (
+            "but it still uses a step",
+            "moves you nowhere and is counted",
+            "remain where you are and lose a move",
+        ),
+        "ends": ("ends the walk there", "The walk is over at the first step against", "the route stops at that move"),
+    }
+    assert any(words in env.prompt(task, 3) for words in said[blocked])
 
 
 @BOTH

@@ -50,6 +50,8 @@ def all_checks(task: PersonasTask) -> list[Check]:
         ("sentences", "", "One. Two!? Three... v1.5 is not. An end without a mark", 4),
         ("sentences", "", 'She said "go." He said "no."', 2),
         ("sentences", "", "\u201cNo.\u201d (He left!) **Then what?**\nDone.", 4),
+        ("sentences", "", "{One.} <Two.> \u2039Three.\u203a \uff08Four.\uff09 \u00bbF\u00fcnf.\u00ab Six.", 6),
+        ("words", "", "cafe\u0301teria e\u0301te\u0301", 2),
         ("bullets", "", "* one\n- two\n-three\na * b\n*four*\n* five", 2),
         ("mark", ",", "a, b,, c", 3),
         ("digits", "", "In 1999, 3 of 4", 6),

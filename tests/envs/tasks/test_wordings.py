@@ -14,13 +14,7 @@ from vpo_envs.tasks.code.task import WORDINGS
 from vpo_envs.tasks.generation import worded
 from vpo_envs.tasks.personas.task import WORDINGS as PERSONAS
 
-NATURAL = [
-    (env_id, preset)
-    for env_id in text_env_ids()
-    if env_id != "vpo/Maze-v0"
-    for preset in env_type(env_id).presets
-    if preset != "compact"
-]
+NATURAL = [(env_id, preset) for env_id in text_env_ids() for preset in env_type(env_id).presets if preset != "compact"]
 WITHOUT_CONFLICT = {
     *(("vpo/MuSiQue-v0", "paper"), ("vpo/EUREQA-v0", "paper"), ("vpo/Personas-v0", "paper"), ("vpo/Code-v0", "paper")),
     *(("vpo/Programs-v0", "paper"), ("vpo/Tools-v0", "paper"), ("vpo/RewardModels-v0", "paper")),

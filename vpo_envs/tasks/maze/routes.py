@@ -9,6 +9,7 @@ import numpy as np
 
 from vpo_envs.core import Objective, Unparsable
 from vpo_envs.pareto import FactGrid
+from vpo_envs.tasks.generation import worded
 from vpo_envs.tasks.maze.task import MAX_SIZE, MOVES, MazeTask, cells_of, geometry, move_between, rings
 from vpo_envs.text import answer_tags, several_answers
 
@@ -145,16 +146,80 @@ def write_route(route: str) -> str:
     return ", ".join(NAMES[move] for move in route)
 
 
-BLOCKED = {
-    "stays": "Walls and edges block a move: you stay in place, but it still uses a step.",
-    "ends": "A move into a wall or over the edge ends the walk there.",
-}
-"""How the prompt states what a blocked move does."""
+class Wording(NamedTuple):
+    """One way to put a maze into words.
+
+    ``{size}`` is its number of rows, ``{budget}`` the most steps, and ``{gold}``, ``{diamonds}`` and ``{lava}`` how
+    many there are.
+    """
+
+    opening: str
+    legend: str
+    bonus: str
+    """What the legend ends with if the maze has a bonus."""
+    move: str
+    stays: str
+    """What a blocked move does where the walk goes on."""
+    ends: str
+    """What a blocked move does where it ends the walk."""
+    rules: tuple[str, ...]
+    objectives: str
+
+
+WORDINGS = (
+    Wording(
+        "You are given a maze of {size} rows and {size} columns. Find routes from S to E.",
+        "Legend: S start, E exit, # wall, . open, G gold, D diamond, L lava",
+        ", B bonus",
+        "A move is UP, DOWN, LEFT or RIGHT.",
+        "Walls and edges block a move: you stay in place, but it still uses a step.",
+        "A move into a wall or over the edge ends the walk there.",
+        (
+            "You have at most {budget} steps. The walk ends at E. A route that misses E scores nothing.",
+            "You collect gold and diamonds by stepping on them; each counts once. Stepping on L is allowed.",
+        ),
+        "A route is scored on four objectives: reaching E, the share of the gold collected ({gold} in all), the share "
+        "of the diamonds collected ({diamonds} in all), and the share of the lava cells that you do not step on "
+        "({lava} in all).",
+    ),
+    Wording(
+        "Here is a map with {size} rows of {size} cells. Plan a walk from the cell S to the cell E.",
+        "On the map, # is a wall and . is a free cell. G is gold, D is a diamond and L is lava",
+        ". B is a bonus",
+        "Each step is one of UP, DOWN, LEFT and RIGHT.",
+        "A step against a wall or the border moves you nowhere and is counted.",
+        "The walk is over at the first step against a wall or the border.",
+        (
+            "The walk is also over at E, and after {budget} steps. Every score is 0 unless it reaches E.",
+            "Gold and diamonds are picked up where you walk, each of them once. You may walk through lava.",
+        ),
+        "There are four objectives. The first is to reach E. The others are fractions: how much of the gold you pick "
+        "up (of {gold}), how many of the diamonds (of {diamonds}), and how many cells of lava you never enter (of "
+        "{lava}).",
+    ),
+    Wording(
+        "Find ways through the grid below, which is {size} cells wide and {size} cells high. Each way leads from S "
+        "to E.",
+        "Cells: . can be entered and # cannot; G holds gold, D holds a diamond, L is lava; S is the start and E the "
+        "exit",
+        "; B holds a bonus",
+        "Write UP, DOWN, LEFT or RIGHT for each move to the next cell.",
+        "If # or the edge of the grid is in the way, you remain where you are and lose a move.",
+        "If # or the edge of the grid is in the way, the route stops at that move.",
+        (
+            "There are {budget} moves at most, and none after E. Not reaching E earns 0 on every objective.",
+            "Entering G or D collects what is there, the first time only. L can be entered like any free cell.",
+        ),
+        "Four objectives are scored: whether E is reached; the collected part of the gold, which lies on {gold} cells; "
+        "the collected part of the diamonds, which lie on {diamonds} cells; and the part of the {lava} lava cells that "
+        "the route keeps off.",
+    ),
+)
 
 
 def full_prompt(task: MazeTask, num_answers: int) -> str:
     """Return instructions, rules and map for a model that follows instructions."""
-    board = task.board
+    board, wording = task.board, worded(task, WORDINGS)
     if num_answers == 1:
         wanted = "Give one route, its moves separated by commas, between these tags:"
     else:
@@ -162,27 +227,14 @@ def full_prompt(task: MazeTask, num_answers: int) -> str:
             f"{several_answers(num_answers, 'routes')}\n"
             "Write each route, its moves separated by commas, between its own tags:"
         )
-    return "\n".join(
-        [
-            f"You are given a maze of {task.size} rows and {task.size} columns. Find routes from S to E.",
-            "",
-            f"Legend: S start, E exit, # wall, . open, G gold, D diamond, L lava{', B bonus' * (board.bonus != 0)}.",
-            "",
-            *task.rows,
-            "",
-            "Rules:",
-            f"- A move is UP, DOWN, LEFT or RIGHT. {BLOCKED[task.blocked]}",
-            f"- You have at most {task.budget} steps. The walk ends at E. A route that misses E scores nothing.",
-            "- You collect gold and diamonds by stepping on them; each counts once. Stepping on L is allowed.",
-            "",
-            "A route is scored on four objectives: reaching E, the share of the gold collected "
-            f"({board.gold_count} in all), the share of the diamonds collected ({board.diamond_count} in all), and "
-            f"the share of the lava cells that you do not step on ({board.lava.bit_count()} in all).",
-            "",
-            wanted,
-            *[f"{opening}moves{closing}" for opening, closing in answer_tags(num_answers)],
-        ]
-    )
+    blocked = {"stays": wording.stays, "ends": wording.ends}[task.blocked]
+    legend = f"{wording.legend}{wording.bonus if board.bonus else ''}."
+    rules = [f"{wording.move} {blocked}", *wording.rules]
+    numbers = {"gold": board.gold_count, "diamonds": board.diamond_count, "lava": board.lava.bit_count()}
+    lines = [wording.opening, "", legend, "", *task.rows, ""]
+    lines += ["Rules:", *[f"- {rule}" for rule in rules], "", wording.objectives, "", wanted]
+    lines += [f"{opening}moves{closing}" for opening, closing in answer_tags(num_answers)]
+    return "\n".join(lines).format(size=task.size, budget=task.budget, **numbers)
 
 
 def random_routes(task: MazeTask, rng: np.random.Generator, count: int, *, detours: float = 1.0) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
+import unicodedata
 from collections.abc import Callable
 from typing import Literal, NamedTuple, Self
 
@@ -63,10 +64,10 @@ DIGITS = b"0123456789"
 CAPITALS = bytes(range(ord("A"), ord("Z") + 1))
 _SENTENCES = bytes.maketrans(b"!?\n", b".. ")
 """Each mark that ends a sentence as a full stop, and line breaks as blanks."""
-_CLOSING = b"\"')]*_"
+_CLOSING = b"\"')]}>*_"
 """What may stand between the mark that ends a sentence and the blank after it; the last two are Markdown's."""
-_QUOTES = dict.fromkeys(map(ord, "\u201c\u201d\u2019\u00bb"))
-"""Typographic quotation marks, to be dropped."""
+_CLOSING_CATEGORIES = frozenset({"Pe", "Pf", "Pi"})
+"""Unicode's categories of closing brackets and of quotation marks; some languages close with what others open with."""
 _ONLY_WORDS = bytes(ord(chr(code).lower()) if WORD.match(chr(code)) else ord(" ") for code in range(128)).ljust(256)
 """ASCII in lower case with blanks for all characters outside words; ``bytes.translate`` is faster than a pattern."""
 
@@ -83,7 +84,8 @@ class Text(NamedTuple):
 
 
 def read_text(text: str) -> Text:
-    """Return a text in all its forms."""
+    """Return a text in all its forms. An accent that is a character of its own is joined with its letter."""
+    text = text if text.isascii() else unicodedata.normalize("NFC", text)
     encoded, lower = text.encode("utf-8", "surrogatepass"), text.lower()
     simple = text.isascii() and "'" not in text and "_" not in text
     words = encoded.translate(_ONLY_WORDS).decode().split() if simple else WORD.findall(lower)
@@ -100,7 +102,10 @@ def _count_sentences(text: Text, _: str) -> int:
 
     Closing quotation marks and brackets may come between.
     """
-    encoded = text.encoded if text.plain.isascii() else text.plain.translate(_QUOTES).encode("utf-8", "surrogatepass")
+    encoded = text.encoded
+    if not text.plain.isascii():
+        kept = [char for char in text.plain if char.isascii() or unicodedata.category(char) not in _CLOSING_CATEGORIES]
+        encoded = "".join(kept).encode("utf-8", "surrogatepass")
     marked = encoded.translate(_SENTENCES, _CLOSING)
     return marked.count(b". ") + marked.endswith(b".")
 
