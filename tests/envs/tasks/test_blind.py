@@ -96,7 +96,7 @@ def test_no_study_and_no_task_of_the_bench_uses_what_is_not_for_measuring() -> N
 
 
 def test_three_fixed_expressions_earn_at_most_half_on_compact_countdown() -> None:
-    [row] = [row for row in ROWS if row.answers is expressions and row.options["preset"] == "compact"]
+    [row] = [row for row in ROWS if row.answers is expressions and row.options == {"preset": "compact"}]
     assert max(measured(row, TESTED // 2)[:2]) <= 0.5
 
 
