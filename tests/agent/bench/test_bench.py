@@ -136,7 +136,7 @@ def test_entries_are_of_the_prompts_and_the_models_of_today(track: str) -> None:
     sorted((ROOT / "leaderboard" / "answers").glob("*/*.npz")),
     ids=lambda file: f"{file.parent.name}-{file.stem}",
 )
-def test_answers_that_are_kept_are_to_the_prompts_of_today_and_score_as_the_file_says(file: Path) -> None:
+def test_answers_that_are_kept_are_to_the_prompts_of_today_and_score_as_the_file_and_the_entry_say(file: Path) -> None:
     pool = Pool.load(file)
     task = task_named(pool.source["task"], pool.source["track"])
     assert file.stem == task.name
@@ -152,6 +152,10 @@ def test_answers_that_are_kept_are_to_the_prompts_of_today_and_score_as_the_file
     rewards, status = score(env, tasks, texts, rollouts=RESPONSES, num_answers=np.full(task.size, ANSWERS))
     assert np.array_equal(rewards, pool.rewards)
     assert np.array_equal(status, pool.status)
+    entry = read_entry(ROOT / "leaderboard" / f"{file.parent.name}.json")
+    assert entry["models"][task.name]["weights"] == pool.source["weights"]
+    number = [other.name for other in TRACKS[entry["track"]]].index(task.name)
+    assert score_task(task, pool, number)[0] == pytest.approx(entry["tasks"][task.name])
 
 
 @pytest.mark.parametrize("task", TRACKS["compact"], ids=lambda task: task.name)
