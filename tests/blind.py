@@ -209,7 +209,7 @@ def statements_of_last_relation(task: Any) -> dict[str, str]:
     return stated
 
 
-def titles_to_last_relation(task: Any) -> list[str]:
+def titles_to_last_relation(task: Any, env: Any) -> list[str]:
     """Any titles from the one in the question, for the right number of steps, to a statement of the last relation.
 
     Those answers come first that together are worth most if every such path is as likely as the others.
@@ -245,7 +245,7 @@ def titles_to_last_relation(task: Any) -> list[str]:
     return [write_answer([about[title].number for title in answers[i][0]], answers[i][1]) for i in order]
 
 
-def calls_by_type(task: Any) -> list[str]:
+def calls_by_type(task: Any, env: Any) -> list[str]:
     """Calls to tools whose parameters have the types of the stated values; names and descriptions are not read.
 
     Where tools have a price and an accuracy, those come first that are worth most together. Where no call is wanted,
@@ -301,7 +301,7 @@ def of_type(value: Any) -> str:
     return kinds[type(value)]
 
 
-def chains(task: Any) -> list[str]:
+def chains(task: Any, env: Any) -> list[str]:
     """The longest chains into the leaf."""
     return [write_names(chain[:5]) for chain in longest_chains(task)]
 
@@ -417,44 +417,32 @@ def words_of_all(training: Sequence[Any], env: Any) -> Rules:
 # What the compromise of a task rests on, which is less than the other good answers rest on ---------------------------
 
 
-def names_without_lines(training: Sequence[Any], env: Any) -> Rules:
+def names_without_lines(task: Any, env: Any) -> list[str]:
     """The names beside the question's from which no line leads on, and then the last two names of other paths."""
-
-    def answers(task: Any) -> list[str]:
-        named = Counter(name for pair in task.paragraphs for name in pair)
-        ends = [target for name, target in task.paragraphs if name == task.about and named[target] == 1]
-        last = [
-            pair for pair in task.paragraphs if pair[0] != task.about and named[pair[0]] == 2 and named[pair[1]] == 1
-        ]
-        return [*ends, *map(" ".join, last)]
-
-    return answers
+    named = Counter(name for pair in task.paragraphs for name in pair)
+    beside = [target for name, target in task.paragraphs if name == task.about]
+    others = [pair for pair in task.paragraphs if pair[0] != task.about]
+    last = [" ".join(pair) for pair in others if named[pair[0]] == 2 and named[pair[1]] == 1]
+    return [*(name for name in beside if named[name] == 1), *last]
 
 
-def chains_by_number_of_witnesses(training: Sequence[Any], env: Any) -> Rules:
+def chains_by_number_of_witnesses(task: Any, env: Any) -> list[str]:
     """The chains of two witnesses for every link; then those of one, beginning with one for each second person."""
-
-    def answers(task: Any) -> list[str]:
-        sizes = {chain: {len(witnesses) for witnesses in chain[1::2]} for chain in whole_chains(task)}
-        double, single = ([chain for chain in sizes if sizes[chain] == {size}] for size in (2, 1))
-        first = {chain[2]: chain for chain in reversed(single)}.values()
-        return [" ".join(chain) for chain in dict.fromkeys([*double, *first, *single])]
-
-    return answers
+    sizes = {chain: {len(witnesses) for witnesses in chain[1::2]} for chain in whole_chains(task)}
+    double, single = ([chain for chain in sizes if sizes[chain] == {size}] for size in (2, 1))
+    first = {chain[2]: chain for chain in reversed(single)}.values()
+    return [" ".join(chain) for chain in [*double, *first, *single]]
 
 
-def words_behind_the_named(training: Sequence[Any], env: Any) -> Rules:
+def words_behind_the_named(task: Any, env: Any) -> list[str]:
     """What the document that the question names tells, alone; and what others tell, each opened after that one."""
-
-    def answers(task: Any) -> list[str]:
-        [named], others = (
-            [document for document in task.documents if (document.title == named_title(task)) is wanted]
-            for wanted in (True, False)
-        )
-        pairs = [([named.title], named), *(([named.title, document.title], document) for document in others)]
-        return [opened_archive(env, task, titles, word_told(document)) for titles, document in pairs]
-
-    return answers
+    title = named_title(task)
+    documents = sorted(task.documents, key=lambda document: document.title != title)
+    opened = [list(dict.fromkeys([title, document.title])) for document in documents]
+    return [
+        opened_archive(env, task, titles, word_told(document))
+        for titles, document in zip(opened, documents, strict=True)
+    ]
 
 
 TOLD = [
@@ -488,7 +476,8 @@ class Row(NamedTuple):
     left_out: str
     """Lines that are not read."""
     answers: Callable[..., Any]
-    """Of a task, guesses in random order; of training tasks and their environment, :data:`Rules`."""
+    """Of a task and its environment, guesses; of training tasks and their environment, :data:`Rules`. Guesses come in
+    random order, unless the program is one of :data:`IN_ORDER`."""
     learned: int = 0
     """Training tasks from which rules are taken, and by which they are chosen; 0 for guesses; below 0 that many
     variants of each task."""
@@ -551,7 +540,7 @@ COSTLY = [
 """Rows of 60 tasks, untested: rules are chosen for each by 40 other targets that its numbers allow."""
 
 
-IN_ORDER = (titles_to_last_relation, calls_by_type)
+IN_ORDER = (titles_to_last_relation, calls_by_type, *(row.answers for row in COMPROMISE))
 """Programs that give their best answers first."""
 
 
@@ -614,15 +603,10 @@ def ordered(row: Row, tasks: Sequence[Any]) -> Iterator[list[str]]:
         for task in tasks:
             yield [rules(task)[index] for index in best_rules(env, rules, other_targets(task, env, -row.learned))]
         return
-    if row in COMPROMISE:
-        env = gym.make(row.env, **row.options).unwrapped
-        rules = row.answers([], env)
-        for task in tasks:
-            yield list(rules(task))
-        return
     if not row.learned:
+        env = gym.make(row.env, **row.options).unwrapped
         for number, task in enumerate(tasks):
-            known = list(dict.fromkeys(row.answers(task)))
+            known = list(dict.fromkeys(row.answers(task, env)))
             yield known if row.answers in IN_ORDER else random.Random(number).sample(known, len(known))
         return
     env = gym.make(row.env, **row.options).unwrapped

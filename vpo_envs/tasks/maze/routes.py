@@ -227,7 +227,7 @@ def full_prompt(task: MazeTask, num_answers: int) -> str:
             f"{several_answers(num_answers, 'routes')}\n"
             "Write each route, its moves separated by commas, between its own tags:"
         )
-    blocked = {"stays": wording.stays, "ends": wording.ends}[task.blocked]
+    blocked = wording.stays if task.blocked == "stays" else wording.ends
     legend = f"{wording.legend}{wording.bonus if board.bonus else ''}."
     rules = [f"{wording.move} {blocked}", *wording.rules]
     numbers = {"gold": board.gold_count, "diamonds": board.diamond_count, "lava": board.lava.bit_count()}
