@@ -463,7 +463,6 @@ def word_told(document: Any) -> str:
 SIZES = (1, 3, 30)
 """Numbers of answers that are measured."""
 PRESETS = ("paper", "conflict", "compact")
-PARTS = {"parts": True, "steps": [3, 4]}
 EDGE: dict[str, Any] = {"preset": "compact", "difficulty": {"count": 4, "most": 4, "needs": 3}}
 NAMED: dict[str, Any] = {"preset": "compact", "difficulty": {"named": True}}
 
@@ -485,6 +484,7 @@ class Row(NamedTuple):
 
 ROWS = [
     *(Row("vpo/Maze-v0", {"preset": preset}, "the grid but for S", routes, 200) for preset in PRESETS),
+    Row("vpo/Maze-v0", {"preset": "compact", "reward_shape": "exit"}, "the grid but for S", routes, 200),
     *(Row("vpo/Countdown-v0", {"preset": preset}, "the targets", expressions, 200) for preset in PRESETS),
     Row("vpo/Countdown-v0", EDGE, "the targets", expressions, 200),
     Row("vpo/GSM8K-v0", {"preset": "paper"}, "the words", solutions, 300),
@@ -506,8 +506,13 @@ ROWS = [
     Row("vpo/Code-v0", {"preset": "compact"}, "the customers' lines", programs, 200),
     Row("vpo/Code-v0", NAMED, "the customers' lines", programs, 100),
     *(
-        Row("vpo/Programs-v0", {"preset": "compact", **knobs}, "the examples", fixed_programs, 200)
-        for knobs in ({}, {"difficulty": {"steps": [4, 4]}}, {"difficulty": PARTS})
+        Row("vpo/Programs-v0", {"preset": "compact", "difficulty": knobs}, "the examples", fixed_programs, 200)
+        for knobs in (
+            {},
+            {"steps": [4, 4]},
+            {"decisive": False},
+            {"parts": True, "steps": [3, 4], "decisive": False},
+        )
     ),
     *(
         Row("vpo/Archive-v0", {"preset": preset}, left_out, answers, 200)

@@ -21,17 +21,12 @@ from vpo_envs.text import format_answers
 SAMPLING = {"max_new_tokens": 1, "temperature": 1.0}
 
 
-def blind_texts(task: BenchTask, num_tasks: int, learned: int | None = None) -> list[str]:
+def blind_texts(task: BenchTask, num_tasks: int) -> list[str]:
     """What the blind program of a task answers."""
-    # No program reads the examples, so that it is the same with those that do not decide.
-    knobs = {name: value for name, value in task.env_kwargs.get("difficulty", {}).items() if name != "decisive"}
-    preset = task.env_kwargs["preset"]
-    rows = (row for row in (*COSTLY, *ROWS) if row.env == task.env and row.options["preset"] == preset)
     # Of several programs the first earns most with three answers.
-    row = next(row for row in rows if row.options.get("difficulty", {}) == knobs)
+    row = next(row for row in (*COSTLY, *ROWS) if (row.env, row.options) == (task.env, task.env_kwargs))
     env = task.environment(0)
     tasks = [env.task(index) for index in range(num_tasks)]
-    row = row._replace(options=task.env_kwargs, learned=row.learned if learned is None else learned)
     return [format_answers(answers[:ANSWERS], ANSWERS) for answers in ordered(row, tasks)]
 
 

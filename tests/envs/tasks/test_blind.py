@@ -45,7 +45,8 @@ def measured(row: Row, tested: int = TESTED) -> list[float]:
 
 def name_of(row: Row) -> str:
     """The first cells of a row in the table."""
-    knobs = "".join(f", `{name}` {value}" for name, value in row.options.get("difficulty", {}).items())
+    options = {name: value for name, value in row.options.items() if name not in ("preset", "difficulty")}
+    knobs = "".join(f", `{name}` {value}" for name, value in {**options, **row.options.get("difficulty", {})}.items())
     return f"| `{row.env}` | `{row.options['preset']}`{knobs} | {row.left_out} |"
 
 
@@ -89,10 +90,17 @@ def test_no_study_and_no_task_of_the_bench_uses_what_is_not_for_measuring() -> N
             if not task["label"].endswith("-named"):
                 used.append((settings["env"], settings.get("env_kwargs", {})))
     assert len(used) > 20
+    measured_presets = [settings_of(row.env, row.options) for row in ROWS]
     for env_id, options in used:
         named = ", `named` True" if options.get("difficulty", {}).get("named") else ""
         assert (env_id, f"`{options['preset']}`{named}") not in not_for_measuring()
-        assert (env_id, options["preset"]) in {(row.env, row.options["preset"]) for row in ROWS}
+        assert settings_of(env_id, options) in measured_presets, f"docs/blind.md has no row of {env_id} with {options}"
+
+
+def settings_of(env_id: str, options: dict[str, Any]) -> tuple[Any, ...]:
+    """Everything that decides an environment's tasks and rewards."""
+    env: Any = gym.make(env_id, **options).unwrapped
+    return env_id, options["preset"], env.config, tuple(env.objective_names)
 
 
 def test_three_fixed_expressions_earn_at_most_half_on_compact_countdown() -> None:
