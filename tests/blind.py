@@ -428,12 +428,14 @@ def words_in_order(training: Sequence[Any], env: Any) -> Rules:
 
 
 def words_of_all(training: Sequence[Any], env: Any) -> Rules:
-    """What each document tells, after all of them, that of the one that the question names first."""
+    """What each document tells, after all of them: the kind in the named document, things of that kind, then others."""
+    kind_of_thing = {thing: kind for theme in THEMES for kind, things in theme["kinds"].items() for thing in things}
 
     def answers(task: Any) -> list[str]:
-        titles = [document.title for document in task.documents]
-        documents = sorted(task.documents, key=lambda document: document.title != named_title(task))
-        return [opened_archive(env, task, titles, word_told(document)) for document in documents]
+        told = {document.title: word_told(document) for document in task.documents}
+        kind = told[named_title(task)]
+        words = sorted(told.values(), key=lambda word: (word != kind, kind_of_thing.get(word) != kind))
+        return [opened_archive(env, task, list(told), word) for word in words]
 
     return answers
 
@@ -509,7 +511,7 @@ class Row(NamedTuple):
 LEARNED = 1500
 """Training tasks of programs that learn."""
 FEW = 200
-"""Training tasks of programs whose three answers are better, on the tested tasks, if they learn from these alone."""
+"""Training tasks of programs whose three answers earn more, on the tested tasks, if they learn from these alone."""
 
 
 ROWS = [

@@ -89,7 +89,7 @@ TRACKS: dict[str, tuple[BenchTask, ...]] = {
     ),
     # The longest prompts first, so that a model whose context is too short for them fails at once.
     "natural": (
-        _natural("musique", "MuSiQue", "conflict", 0.5737, 0.9333),
+        _natural("musique", "MuSiQue", "conflict", 0.5209, 0.9333),
         _natural("eureqa", "EUREQA", "conflict", 0.2686, 0.7358, difficulty={"decoys": 8}),
         _natural("maze", "Maze", "conflict", 0.1292, 0.8173),
         _natural("countdown", "Countdown", "paper", 0.1449, 0.5107),

@@ -30,21 +30,23 @@ def blind_texts(task: BenchTask, num_tasks: int) -> list[str]:
     return [format_answers(answers[:ANSWERS], ANSWERS) for answers in ordered(row, tasks)]
 
 
-@pytest.mark.parametrize("name", ["musique", "tools"])
-def test_the_file_holds_what_the_blind_programs_answer(name: str) -> None:
-    [task] = [task for task in TRACKS["compact"] if task.name == name]
-    assert blind_responses()["compact"][name][:20] == blind_texts(task, 20)
+def every_task(*quick: str) -> pytest.MarkDecorator:
+    """Parametrize with each track and task; the tasks are slow that are not quick ones of the compact track."""
+    every = [
+        pytest.param(track, task.name, marks=[] if track == "compact" and task.name in quick else [pytest.mark.slow])
+        for track in TRACKS
+        for task in TRACKS[track]
+    ]
+    return pytest.mark.parametrize(("track", "name"), every)
 
 
-QUICK = ("musique", "tools", "countdown")
-EVERY = [
-    pytest.param(track, task.name, marks=() if task.name in QUICK else pytest.mark.slow)
-    for track in TRACKS
-    for task in TRACKS[track]
-]
+@every_task("musique", "tools")
+def test_the_file_holds_what_the_blind_programs_answer(track: str, name: str) -> None:
+    [task] = [task for task in TRACKS[track] if task.name == name]
+    assert blind_responses()[track][name][:20] == blind_texts(task, 20)
 
 
-@pytest.mark.parametrize(("track", "name"), EVERY)
+@every_task("musique", "tools", "countdown")
 def test_blind_answers_score_zero(track: str, name: str) -> None:
     [task] = [task for task in TRACKS[track] if task.name == name]
     texts = blind_responses()[track][name]

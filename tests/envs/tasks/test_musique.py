@@ -4,6 +4,7 @@ import functools
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
@@ -154,7 +155,7 @@ def test_a_generated_question_is_solved_by_following_names(preset: str) -> None:
     for task in tasks_of(preset):
         about = {paragraph.title: paragraph for paragraph in task.paragraphs}
         texts = {paragraph.number: paragraph.text for paragraph in task.paragraphs}
-        assert len(about) == len(task.paragraphs) == (20 if preset == "paper" else 28)
+        assert len(about) == len(task.paragraphs) == (20 if preset == "paper" else 40)
         [start] = [title for title in about if re.search(rf"\b{title}\b", task.question)]
         current = start
         for hop in task.hops:
@@ -176,6 +177,38 @@ def test_names_of_different_things_share_no_word(preset: str) -> None:
     for task in tasks_of(preset)[:50]:
         words = [word for paragraph in task.paragraphs for word in paragraph.title.split()]
         assert len(set(words)) == len(words)
+
+
+def test_the_path_that_is_asked_for_is_as_likely_as_every_other() -> None:
+    """Of all paths to the last relation, found by their titles, those of the same end and the same second paragraph."""
+    expected, seen = [], []
+    for task in tasks_of("conflict"):
+        text = {paragraph.title: paragraph.text for paragraph in task.paragraphs}
+        title_of = {paragraph.number: paragraph.title for paragraph in task.paragraphs}
+        asked = [title_of[hop.paragraph] for hop in task.hops]
+        last = next(relation for relation in RELATIONS if is_asked(relation, task.question))
+        paths = [[asked[0]]]
+        for _ in task.hops[1:]:
+            paths = [
+                [*path, title]
+                for path in paths
+                for title in text
+                if title not in path and re.search(rf"\b{title}\b", text[path[-1]])
+            ]
+        paths = [path for path in paths if last.name in relations_stated(text[path[-1]])]
+        assert asked in paths
+        for step in (1, 3):
+            through = Counter(path[step] for path in paths)
+            expected.append(sum((count / len(paths)) ** 2 for count in through.values()))
+            seen.append(through[asked[step]] / len(paths))
+    differences = np.subtract(seen, expected)
+    assert abs(differences.mean()) < 3 * differences.std() / np.sqrt(len(differences))
+    assert differences.std() / np.sqrt(len(differences)) < 0.02
+
+
+def is_asked(relation: Any, question: str) -> bool:
+    """Whether a question asks for this relation of whatever it describes."""
+    return re.fullmatch(re.escape(relation.question).replace(r"\{s\}", ".+"), question) is not None
 
 
 def relations_stated(text: str) -> set[str]:

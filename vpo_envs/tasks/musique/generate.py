@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from functools import lru_cache
 from importlib.resources import files
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -95,7 +95,7 @@ class MuSiQueConfig(Frozen):
 
 
 PRESETS = {
-    "conflict": MuSiQueConfig(hops=(4, 4), paragraphs=28, side_facts=(3, 3), missing_citations=1, forks=True),
+    "conflict": MuSiQueConfig(hops=(4, 4), paragraphs=40, side_facts=(3, 3), missing_citations=1, forks=True),
     "paper": MuSiQueConfig(),
 }
 """``conflict``: one citation fewer than there are steps, and forks on the way. ``paper``: two to four steps, all of
@@ -109,10 +109,7 @@ def draw_question(source: random.Random, config: MuSiQueConfig) -> MuSiQueTask |
         return None
     namer = Namer(source)
     chain, things = _draw_chain(source, namer, hop_count)
-    phrase = things[0].called
-    for relation in chain[:-1]:
-        phrase = relation.phrase.format(s=phrase)
-    return _write(source, namer, config, chain, things, chain[-1].question.format(s=phrase))
+    return _write(source, namer, config, chain, things)
 
 
 @lru_cache(maxsize=32)
@@ -152,16 +149,20 @@ def _write(
     config: MuSiQueConfig,
     chain: list[Relation],
     things: list[Thing],
-    question: str,
 ) -> MuSiQueTask:
-    draw_pages = _draw_forks if config.forks else _draw_pages
-    pages = draw_pages(source, namer, config, chain, things)
+    if config.forks:
+        chain, things, pages = _draw_forks(source, namer, config, chain, things)
+    else:
+        pages = _draw_pages(source, namer, config, chain, things)
+    phrase = things[0].called
+    for relation in chain[:-1]:
+        phrase = relation.phrase.format(s=phrase)
     order = list(range(config.paragraphs))
     source.shuffle(order)
     number_of = {i: number for number, i in enumerate(order)}
     return MuSiQueTask(
         id=f"{len(chain)}hop__{source.getrandbits(64):016x}",
-        question=question,
+        question=chain[-1].question.format(s=phrase),
         paragraphs=tuple(
             Paragraph(number=number, title=pages[i].subject.name, text=_text(source, config, pages[i]))
             for number, i in enumerate(order)
@@ -220,17 +221,18 @@ def _draw_pages(
     return pages
 
 
-FORKED = 1.9
+FORKED = 1.4
 """How many times as many paragraphs there are at a step as at the one before."""
 
 
 def _draw_forks(
     source: random.Random, namer: Namer, config: MuSiQueConfig, chain: list[Relation], things: list[Thing]
-) -> list[Page]:
-    """Return the pages of the chain, then those of other paths of as many steps that end in the last relation.
+) -> tuple[list[Relation], list[Thing], list[Page]]:
+    """Return the relations and things of the path that is asked for, and the pages, those of the path first.
 
     Whoever knows the last relation alone meets a fork at each page. Statements of the last relation lead to things
-    without a page. What room is left goes to pages that no path needs.
+    without a page. What room is left goes to pages that no path needs. The path that is asked for is drawn from all
+    paths of as many steps to a statement of the last relation, so that nothing but its relations tells it from another.
     """
     steps = len(chain)
     kinds = [{chain[-1].subject}]
@@ -270,7 +272,33 @@ def _draw_forks(
         rest = [relation for relation in OF_KIND[subject.kind] if relation is not main]
         told = [main, *source.sample(rest, min(len(rest), source.randint(*config.side_facts)))]
         others.append(Page(subject, [(relation, new_thing(namer, relation.object)) for relation in told]))
-    return [*pages, *others]
+    return _draw_path(source, things[0], chain[-1], steps, [*pages, *others])
+
+
+def _draw_path(
+    source: random.Random, start: Thing, last: Relation, steps: int, pages: list[Page]
+) -> tuple[list[Relation], list[Thing], list[Page]]:
+    """Return a path to a statement of the last relation, and its pages before the others.
+
+    Every path is as likely as the others.
+    """
+    page_of = {page.subject: page for page in pages}
+    paths = [[start]]
+    for _ in range(steps - 1):
+        paths = [
+            [*path, thing]
+            for path in paths
+            for thing in dict.fromkeys(thing for _, thing in page_of[path[-1]].facts)
+            if thing in page_of and thing not in path
+        ]
+    things = source.choice([path for path in paths if any(relation is last for relation, _ in page_of[path[-1]].facts)])
+    chain = [
+        source.choice([relation for relation, thing in page_of[one].facts if thing == after])
+        for one, after in pairwise(things)
+    ]
+    [answer] = [thing for relation, thing in page_of[things[-1]].facts if relation is last]
+    told = [page_of[thing] for thing in things]
+    return [*chain, last], [*things, answer], [*told, *(page for page in pages if page not in told)]
 
 
 def _draft(source: random.Random, thing: Thing) -> tuple[Thing, Relation]:
