@@ -210,6 +210,21 @@ def statements_of_last_relation(task: Any) -> dict[str, str]:
     return stated
 
 
+def paths_to_last_relation(task: Any) -> list[list[str]]:
+    """Titles from the one in the question, for the right number of steps, to each statement of the last relation."""
+    text = {paragraph.title: paragraph.text for paragraph in task.paragraphs}
+    paths = [[title] for title in text if re.search(rf"\b{title}\b", task.question)]
+    for _ in task.hops[1:]:
+        paths = [
+            [*path, title]
+            for path in paths
+            for title in text
+            if title not in path and re.search(rf"\b{title}\b", text[path[-1]])
+        ]
+    stated = statements_of_last_relation(task)
+    return [path for path in paths if path[-1] in stated]
+
+
 def titles_to_last_relation(task: Any, env: Any) -> list[str]:
     """Any titles from the one in the question, for the right number of steps, to a statement of the last relation.
 
@@ -217,15 +232,7 @@ def titles_to_last_relation(task: Any, env: Any) -> list[str]:
     """
     about = {paragraph.title: paragraph for paragraph in task.paragraphs}
     stated = statements_of_last_relation(task)
-    paths = [[title] for title in about if re.search(rf"\b{title}\b", task.question)]
-    for _ in task.hops[1:]:
-        paths = [
-            [*path, title]
-            for path in paths
-            for title in about
-            if title not in path and re.search(rf"\b{title}\b", about[path[-1]].text)
-        ]
-    paths = [path for path in paths if path[-1] in stated]
+    paths = paths_to_last_relation(task)
     paths = random.Random(0).sample(paths, min(len(paths), 60))
     answers = [
         (cited, stated[path[-1]])
@@ -308,7 +315,7 @@ def chains(task: Any, env: Any) -> list[str]:
 
 
 def people_of_chains(task: Any, env: Any) -> list[str]:
-    """Each answer the one that adds most to those before it if any clues are equally likely.
+    """The people of chains, each answer the one that adds most to those before it if all clues are equally likely.
 
     Chains of the same statements answer the same clues, one for each user. A decoy may have fewer chains. An answer may
     mix the people of several chains.

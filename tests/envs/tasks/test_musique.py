@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from blind import statements_of_last_relation
+from blind import paths_to_last_relation, statements_of_last_relation
 from paths import REALDATA
 from published import write_published
 
@@ -183,19 +183,9 @@ def test_the_path_that_is_asked_for_is_as_likely_as_every_other() -> None:
     """Of all paths to the last relation, found by their titles, those of the same end and the same second paragraph."""
     expected, seen = [], []
     for task in tasks_of("conflict"):
-        text = {paragraph.title: paragraph.text for paragraph in task.paragraphs}
         title_of = {paragraph.number: paragraph.title for paragraph in task.paragraphs}
         asked = [title_of[hop.paragraph] for hop in task.hops]
-        last = next(relation for relation in RELATIONS if is_asked(relation, task.question))
-        paths = [[asked[0]]]
-        for _ in task.hops[1:]:
-            paths = [
-                [*path, title]
-                for path in paths
-                for title in text
-                if title not in path and re.search(rf"\b{title}\b", text[path[-1]])
-            ]
-        paths = [path for path in paths if last.name in relations_stated(text[path[-1]])]
+        paths = paths_to_last_relation(task)
         assert asked in paths
         for step in (1, 3):
             through = Counter(path[step] for path in paths)
@@ -204,11 +194,6 @@ def test_the_path_that_is_asked_for_is_as_likely_as_every_other() -> None:
     differences = np.subtract(seen, expected)
     assert abs(differences.mean()) < 3 * differences.std() / np.sqrt(len(differences))
     assert differences.std() / np.sqrt(len(differences)) < 0.02
-
-
-def is_asked(relation: Any, question: str) -> bool:
-    """Whether a question asks for this relation of whatever it describes."""
-    return re.fullmatch(re.escape(relation.question).replace(r"\{s\}", ".+"), question) is not None
 
 
 def relations_stated(text: str) -> set[str]:
