@@ -34,6 +34,15 @@ def _forget_modules() -> Iterator[None]:
     imports._asked.update(before)
 
 
+@pytest.fixture(autouse=True)
+def _registry_of_estimators_is_left_as_it_was() -> Iterator[None]:
+    """Fail a test that leaves an estimator behind: others count what is registered, in an order that nobody fixes."""
+    yield
+    if registry := sys.modules.get("vpo_agent.estimators.registry"):
+        left = [name for name, entry in registry._REGISTRY.items() if not entry.function.__module__.startswith("vpo_")]
+        assert not left, f"the test registered {', '.join(left)}: use the fixture own_registry"
+
+
 @pytest.fixture(scope="session")
 def letters_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved model that answers the environment of letters with uniformly drawn letters."""

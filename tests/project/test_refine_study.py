@@ -10,6 +10,7 @@ from studies_by_path import STUDIES, load_study
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("own_registry")
 def test_the_study_of_feedback_trains_searches_and_keeps_what_it_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,6 @@ from envs_data import bundled_model_path
 from vpo_agent.command import main
 from vpo_agent.config import make_config, read_run_config
 from vpo_agent.estimators import Advantages, advantages, register_estimator
-from vpo_agent.estimators.registry import _REGISTRY
 from vpo_agent.estimators.weights import draw_weights, prompt_key
 from vpo_agent.learning.optimizer import learning_rate
 from vpo_agent.measure.metrics import diversity
@@ -237,6 +236,7 @@ def test_max_at_k_is_taken_with_mean_zero(tokenizer: Any) -> None:
         make_adapter(tokenizer, num_answers=(1,), method="max_at_k", method_options={"baseline": "subset"})
 
 
+@pytest.mark.usefixtures("own_registry")
 def test_an_estimator_of_ones_own_with_another_mean_is_refused(tokenizer: Any) -> None:
     @register_estimator("plain_score", answers="set")
     def plain_score(groups: Any) -> Advantages:
@@ -244,11 +244,8 @@ def test_an_estimator_of_ones_own_with_another_mean_is_refused(tokenizer: Any) -
         scores = groups.scalar_scores().mean(-1)
         return Advantages(scores, scores)
 
-    try:
-        with pytest.raises(ValueError, match="advantages of plain_score have a group mean"):
-            make_adapter(tokenizer, method="plain_score")
-    finally:
-        del _REGISTRY["plain_score"]
+    with pytest.raises(ValueError, match="advantages of plain_score have a group mean"):
+        make_adapter(tokenizer, method="plain_score")
 
 
 def test_chat_models_get_messages_without_thinking() -> None:
