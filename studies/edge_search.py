@@ -53,8 +53,8 @@ def main() -> None:
     parser.add_argument(
         "--tasks",
         nargs="+",
-        default=["programs-4", "programs-long"],
-        help="labels of tasks of the study (default: programs-4 programs-long)",
+        default=["programs-4"],
+        help="labels of tasks of the study (default: programs-4)",
     )
     parser.add_argument("--search", action="store_true", help="search what is not yet searched")
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="with --search: parent of the study's runs")

@@ -50,7 +50,7 @@ class TaskSearch:
 
     index: int
     measure: SearchMeasure
-    """What answers are scored by: the best scalar reward, or their expected utility."""
+    """What answers are scored by: the best scalar reward, or their utility."""
     weights: Floats
     """The fixed weights of the scalar reward, (d,)."""
     active: NDArray[np.bool_]

@@ -18,7 +18,7 @@ from vpo_agent.measure.pool import Floats, Pool
 from vpo_envs.pareto import set_utility
 
 SearchMeasure = Literal["scalar", "utility"]
-MEASURE_NAMES: dict[SearchMeasure, str] = {"scalar": "best scalar reward", "utility": "expected utility"}
+MEASURE_NAMES: dict[SearchMeasure, str] = {"scalar": "best scalar reward", "utility": "utility"}
 """What the score of a set of answers is called in tables and figures."""
 Method = Literal["best-of-n", "evolve"]
 
@@ -33,7 +33,7 @@ class Settings:
 
     method: Method = "evolve"
     measure: SearchMeasure = "scalar"
-    """What a set of answers is scored by: the best scalar reward, or the expected utility of all answers together."""
+    """What a set of answers is scored by: the best scalar reward, or the utility of all answers together."""
     iterations: int = 200
     """Answers sampled for each task."""
     tokens: int | None = None
