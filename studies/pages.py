@@ -15,6 +15,8 @@ left alone:
     <!-- table: edge programs-4 search -->           searches on its hard tasks
     <!-- table: refine -->                           searches with and without feedback
     <!-- value: conflict musique vpo utility@3 -->   one number; also with minus and over
+    <!-- value: conflict musique vpo diversity -->   the mean distance between the reward vectors of two answers
+    <!-- value: conflict maze vpo answers haste -->  the share of answers that are best at something
     <!-- end -->                                     after each of them
 
 Arms are base-1 and base-3, by the answers in a response, and those of the study. Verdicts are adjusted over the table
@@ -42,6 +44,7 @@ from tables import (
     STUDIES,
     Measure,
     Relation,
+    Scores,
     StudyScores,
     compared_cell,
     differences_table,
@@ -72,10 +75,13 @@ when they disagree. `python studies/tables.py FILE` prints the tables of one stu
   the higher mean of that measure.
 - **utility@k** is what the best of k answers scores, averaged over random weightings of the objectives; **best@k** is
   the best scalar reward of k answers; **pass@k** is the share of tasks that one of k answers solves. Where the number
-  of answers in a response divides k, utility@k and best@k are of whole responses.
+  of answers in a response divides k, utility@k and best@k are of whole responses. **first@1** is the utility of the
+  first answer of each response, and utility@1 that of any of its answers.
 - ± is half of the 95 % interval; brackets hold the whole interval, which is not adjusted. **Bold**: a difference after
   adjustment for all intervals of the table of its study (Benjamini and Hochberg, 5 %). †: only the unadjusted 95 %
   interval excludes 0 (of a ratio: 1). With one seed an interval says nothing of other training runs.
+- *Commits* name the code that ran. 04f4460a, 792c0383 and 98836a41 are not in the history: they were rebased before
+  they were published.
 - *Training tokens* are the tokens that the model wrote in training; *diversity* is the mean distance between the reward
   vectors of two answers.
 """
@@ -209,7 +215,12 @@ def data_file(path: Path) -> Path:
 def value(words: Sequence[str], studies: Studies) -> str:
     """Return the number that a mark asks for."""
     name, task, arm, what, *rest = words
-    scores, (measure, k) = studies.scores(name), measure_at(what)
+    scores = studies.scores(name)
+    if what == "diversity":
+        return short(float(np.mean([one.diversity for one in seeds_of(scores, task, arm)])))
+    if what == "answers":
+        return short(float(np.mean([share(one, " ".join(rest)) for one in seeds_of(scores, task, arm)])))
+    measure, k = measure_at(what)
     if rest:
         relation, other = relation_in(rest)
         found = scores.comparisons(measure, k, relation, other).get((task, arm))
@@ -222,6 +233,22 @@ def value(words: Sequence[str], studies: Studies) -> str:
     if not values:
         raise ValueError("there are no data files of it")
     return short(float(np.mean([*values.values()])))
+
+
+def seeds_of(scores: StudyScores, task: str, arm: str) -> list[Scores]:
+    """Return the scores of an arm with each seed."""
+    of_task = scores.tasks.get(task)
+    seeds = of_task.arms.get(BASES.get(arm, arm)) if of_task else None
+    if not seeds:
+        raise ValueError("there are no data files of it")
+    return [*seeds.values()]
+
+
+def share(scores: Scores, kind: str) -> float:
+    """Return the share of answers that are best at something."""
+    if kind not in scores.kinds:
+        raise ValueError(f"{kind!r} is no kind of answers: {', '.join(scores.kinds)}")
+    return scores.kinds[kind]
 
 
 def measure_at(word: str) -> tuple[Measure, int]:

@@ -6,7 +6,8 @@
 Every number is over test tasks and training seeds. Differences are paired by both: arms of one seed share its base, its
 training tasks and its test tasks. A *base* is the model before training, with one answer in a response or with three.
 Arms are compared with the base that scores better at the measure. k answers are whole responses where the number
-of answers in a response divides k, but single answers for pass@k.
+of answers in a response divides k, but single answers for pass@k. first@1 is the utility of the first answer of each
+response, and utility@1 that of any of its answers.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from vpo_agent.runs.study import check_finished, runs_of
 from vpo_agent.runs.study_file import Study, StudyTask, plan_runs, read_study, to_compare
 from vpo_envs.common.wording import counted
 
-Measure = Literal["utility", "best", "pass"]
+Measure = Literal["utility", "first", "best", "pass"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
 Relation = Literal["minus", "over"]
 STUDIES = Path(__file__).parent
@@ -42,7 +43,7 @@ RUNS = Path("runs")
 KS = (1, 3, 10, 30, 128)
 CURVE = (1, *range(3, 31, 3))
 """Answers at which figures show the utility: one, and then whole responses of one answer or of three."""
-COMPARED_AT: dict[Measure, tuple[int, ...]] = {"utility": (1, 3, 30), "best": (3, 30), "pass": (1, 30)}
+COMPARED_AT: dict[Measure, tuple[int, ...]] = {"utility": (1, 3, 30), "first": (1,), "best": (3, 30), "pass": (1, 30)}
 """Answers at which methods are compared. Where objectives have equal weights, best@1 is utility@1."""
 MODEL = "the model "
 """Beginning of the names of models among the inputs of a run."""
@@ -244,7 +245,9 @@ def score(pool: Pool) -> Scores:
     """Measure a pool."""
     scalar, ranked, passed = pool.scalar(), rank(pool), passes(pool, None)
     single = scalar.reshape(len(scalar), -1)
-    at: dict[tuple[Measure, int], Floats] = {}
+    first_answers = pool.active_rewards()[:, :, 0].mean(axis=1)
+    # The mean weighting is equal weights, and a single answer leaves nothing to choose.
+    at: dict[tuple[Measure, int], Floats] = {("first", 1): first_answers.sum(axis=1) / pool.active.sum(axis=1)}
     for k in {*KS, *CURVE}:
         if k <= single.shape[1]:
             at["utility", k] = best_at_k_whole(ranked.answers, ranked.rollouts, k)
@@ -471,7 +474,7 @@ def tables_of(
                 yield f"{measure}@{k} minus {name}", differences_table(scores, measure, k, "minus", other, labels)
     for label in labels:
         for measure in present:
-            if measure in measures_of(scores, label):
+            if measure != "first" and measure in measures_of(scores, label):
                 yield f"{label}: {measure}@k", means_table(scores, label, measure)
         if all(one.kinds for seeds in scores.tasks[label].arms.values() for one in seeds.values()):
             yield f"{label}: shares of answers, by what they are best at", kinds_table(scores, label)

@@ -33,7 +33,9 @@ PAGE = """# A page
 <!-- end -->
 
 VPO's three answers score <!-- value: toy hard vpo utility@3 -->0<!-- end -->,
-<!-- value: toy hard vpo utility@3 over grpo -->0<!-- end --> times GRPO's.
+<!-- value: toy hard vpo utility@3 over grpo -->0<!-- end --> times GRPO's. Of them,
+<!-- value: toy hard vpo answers nothing -->0<!-- end --> earn nothing, and two differ by
+<!-- value: toy hard vpo diversity -->0<!-- end -->.
 
 <!-- table: refine -->
 <!-- end -->
@@ -166,6 +168,9 @@ def test_means_and_differences_are_those_of_the_pools(root: Path, scores: Any) -
         table = rows_of(tables.differences_table(scores, "utility", 3, "minus", against))
         band = interval(np.array(found["vpo"]) - np.array(other), [index // 2 for index in range(N)])
         assert numbers(table["`vpo`"]["hard"]) == pytest.approx([band.mean, band.low, band.high], abs=0.008)
+    pools = [Pool.load(root / "studies" / "results" / "toy" / "hard" / f"vpo-seed{seed}.npz") for seed in SEEDS]
+    first = rows_of(tables.levels_table(scores, "first", 1))["`vpo`"]["hard"]
+    assert numbers(first)[0] == pytest.approx(np.mean([pool.rewards[:, :, 0] for pool in pools]), abs=0.001)
     ratio = rows_of(tables.differences_table(scores, "utility", 3, "over", "grpo"))["`vpo`"]["hard"]
     assert numbers(ratio)[0] == pytest.approx(np.mean(found["vpo"]) / np.mean(found["grpo"]), abs=0.01)
 
@@ -317,6 +322,16 @@ def test_a_number_that_disagrees_with_the_data_is_found_and_mended(
     score = np.mean([utility(root, "hard", "vpo", seed) for seed in SEEDS])
     assert float(re.search(r"utility@3 -->(\.\d+)<!-- end", written)[1]) == pytest.approx(score, abs=0.005)
     assert "| `vpo` | " in written
+    vectors = [
+        Pool.load(root / "studies" / "results" / "toy" / "hard" / f"vpo-seed{seed}.npz").answers() for seed in SEEDS
+    ]
+    nothing = np.mean([(answers == 0).all(axis=2) for answers in vectors])
+    apart = [np.abs(answers[:, :, None] - answers[:, None]).sum(axis=3) for answers in vectors]
+    distance = np.mean([pairs[:, *np.triu_indices(ANSWERS, 1)] for pairs in apart])
+    for mark, wanted in (("answers nothing", nothing), ("diversity", distance)):
+        shown = re.search(rf"{mark} -->([\d.]+)<!-- end", written)
+        assert shown, mark
+        assert float(shown[1]) == pytest.approx(wanted, abs=0.001)
     assert "| all trained | .875 " in written
     assert "1 of 18 runs of toy have no data file: hard, max_at_k (seed 2)." in appendix.read_text(encoding="utf-8")
     for path in (page, appendix, figure):
@@ -336,9 +351,11 @@ def test_a_number_that_disagrees_with_the_data_is_found_and_mended(
     [
         ("table: toys utility@3", "the study 'toys' has no data files"),
         ("table: toy utility@3 minus grpo tasks=maze", "there are no data files of 'maze', but of easy, hard"),
-        ("table: toy speed@3", "'speed' is no measure: utility, best, pass"),
+        ("table: toy speed@3", "'speed' is no measure: utility, first, best, pass"),
         ("table: toy utility@3 besides grpo", "'besides grpo' is neither minus nor over"),
         ("value: toy hard ppo utility@3", "there are no data files of it"),
+        ("value: toy hard ppo diversity", "there are no data files of it"),
+        ("value: toy hard vpo answers speed", "'speed' is no kind of answers: "),
         ("value: toy hard vpo utility", "'utility' is no measure at k, such as utility@3"),
     ],
 )
