@@ -61,10 +61,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/searches"), help="with --search: folder of the answers")
     options = parser.parse_args()
     study = read_study(STUDIES / "edge.toml")
-    tasks = {task.label: task for task in study.tasks}
+    tasks = {task.label: task for task in study.tasks if "env" not in task.settings}
     for label in options.tasks:
         if label not in tasks:
-            parser.error(f"{label!r} is no task of {study.name}: {', '.join(tasks)}")
+            parser.error(f"{label!r} is no task of {study.name} with programs: {', '.join(tasks)}")
         path = options.results / study.name / label / DATA
         if options.search:
             search(study, tasks[label], options.runs_dir, options.out / label, path)

@@ -215,8 +215,10 @@ def data_file(path: Path) -> Path:
 def value(words: Sequence[str], studies: Studies) -> str:
     """Return the number that a mark asks for."""
     name, task, arm, what, *rest = words
-    scores = studies.scores(name)
+    scores, arm = studies.scores(name), BASES.get(arm, arm)
     if what == "diversity":
+        if rest:
+            raise ValueError(f"diversity is shown by itself, without {' '.join(rest)!r}")
         return short(float(np.mean([one.diversity for one in seeds_of(scores, task, arm)])))
     if what == "answers":
         return short(float(np.mean([share(one, " ".join(rest)) for one in seeds_of(scores, task, arm)])))
@@ -237,8 +239,10 @@ def value(words: Sequence[str], studies: Studies) -> str:
 
 def seeds_of(scores: StudyScores, task: str, arm: str) -> list[Scores]:
     """Return the scores of an arm with each seed."""
+    if arm == BASE:
+        raise ValueError(f"which base: {' or '.join(BASES)}?")
     of_task = scores.tasks.get(task)
-    seeds = of_task.arms.get(BASES.get(arm, arm)) if of_task else None
+    seeds = of_task.arms.get(arm) if of_task else None
     if not seeds:
         raise ValueError("there are no data files of it")
     return [*seeds.values()]
@@ -270,7 +274,7 @@ def relation_in(words: Sequence[str]) -> tuple[Relation, str]:
     """Read such as ``minus grpo``."""
     if len(words) != 2 or words[0] not in get_args(Relation):
         raise ValueError(f"{' '.join(words)!r} is neither minus nor over a method or {BASE}")
-    return cast(Relation, words[0]), words[1]
+    return cast(Relation, words[0]), BASES.get(words[1], words[1])
 
 
 if __name__ == "__main__":

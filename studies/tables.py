@@ -52,15 +52,13 @@ BASE = "base"
 SAME = 1e-6
 """Rewards that differ by less are the same."""
 BEST_SCALAR, NOTHING = "scalar reward", "nothing"
-NAMED = 4
-"""Missing runs that are named."""
 
 
 class Scores(NamedTuple):
     """What counts of one pool, of N prompts."""
 
     at: Mapping[tuple[Measure, int], Floats]
-    """Each measure at each of ``KS`` that the pool has answers for, and the utility at those of ``CURVE``, (N,)."""
+    """Each measure at each of ``KS`` that the pool has answers for, first@1, and the utility at those of ``CURVE``, (N,)."""
     tasks: tuple[str, ...] | None
     """A hash of each prompt's task, (N,)."""
     front: Mapping[Measure, float]
@@ -168,9 +166,13 @@ class StudyScores:
         """Say which runs have no data file; empty if none is missing."""
         if not self.missing:
             return ""
-        named = [f"{run.title} (seed {run.seed})" for run in self.missing[:NAMED]]
-        if len(self.missing) > NAMED:
-            named.append(f"{len(self.missing) - NAMED} more")
+        seeds: dict[tuple[str, str | None], list[int]] = {}
+        for run in self.missing:
+            seeds.setdefault((run.label, run.task), []).append(run.seed)
+        named = [
+            f"{arm}{f' on {task}' if task else ''} (seed{'s'[: len(of_arm) > 1]} {', '.join(map(str, of_arm))})"
+            for (arm, task), of_arm in sorted(seeds.items())
+        ]
         runs = f"{len(self.missing)} of {counted(self.stated, 'run')} of {self.study.name}"
         return f"{runs} have no data file: {', '.join(named)}."
 

@@ -35,11 +35,13 @@ def _forget_modules() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _registry_of_estimators_is_left_as_it_was() -> Iterator[None]:
+def _no_estimator_is_left_behind() -> Iterator[None]:
     """Fail a test that leaves an estimator behind: others count what is registered, in an order that nobody fixes."""
     yield
     if registry := sys.modules.get("vpo_agent.estimators.registry"):
         left = [name for name, entry in registry._REGISTRY.items() if not entry.function.__module__.startswith("vpo_")]
+        for name in left:
+            del registry._REGISTRY[name]
         assert not left, f"the test registered {', '.join(left)}: use the fixture own_registry"
 
 

@@ -247,7 +247,7 @@ def test_a_data_file_of_another_run_or_task_is_refused(root: Path, tmp_path: Pat
     [
         (["refine.py"], '{"form": {}', "refine.json' is not valid json"),
         (["refine.py"], '{"functions": []}', "refine.json' lacks 'form': restore it, or search again"),
-        (["edge_search.py", "--tasks", "foo"], "", "'foo' is no task of edge: programs, "),
+        (["edge_search.py", "--tasks", "foo"], "", "'foo' is no task of edge with programs: programs, "),
     ],
 )
 def test_a_damaged_data_file_of_searches_or_an_unknown_task_is_named(
@@ -333,7 +333,7 @@ def test_a_number_that_disagrees_with_the_data_is_found_and_mended(
         assert shown, mark
         assert float(shown[1]) == pytest.approx(wanted, abs=0.001)
     assert "| all trained | .875 " in written
-    assert "1 of 18 runs of toy have no data file: hard, max_at_k (seed 2)." in appendix.read_text(encoding="utf-8")
+    assert "1 of 18 runs of toy have no data file: max_at_k on hard (seed 2)." in appendix.read_text(encoding="utf-8")
     for path in (page, appendix, figure):
         before = path.read_text(encoding="utf-8")
         last = re.findall(r"\d(?=[^\d]*$)", before)[-1]
@@ -355,6 +355,8 @@ def test_a_number_that_disagrees_with_the_data_is_found_and_mended(
         ("table: toy utility@3 besides grpo", "'besides grpo' is neither minus nor over"),
         ("value: toy hard ppo utility@3", "there are no data files of it"),
         ("value: toy hard ppo diversity", "there are no data files of it"),
+        ("value: toy hard base diversity", "which base: base-1 or base-3?"),
+        ("value: toy hard vpo diversity minus grpo", "diversity is shown by itself, without 'minus grpo'"),
         ("value: toy hard vpo answers speed", "'speed' is no kind of answers: "),
         ("value: toy hard vpo utility", "'utility' is no measure at k, such as utility@3"),
     ],
