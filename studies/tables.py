@@ -58,7 +58,7 @@ class Scores(NamedTuple):
     """What counts of one pool, of N prompts."""
 
     at: Mapping[tuple[Measure, int], Floats]
-    """Each measure at each of ``KS`` that the pool has answers for, first@1, and the utility at those of ``CURVE``, (N,)."""
+    """Each measure at each of ``KS`` that the pool has answers for, first@1, and utility at ``CURVE``, (N,)."""
     tasks: tuple[str, ...] | None
     """A hash of each prompt's task, (N,)."""
     front: Mapping[Measure, float]
