@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/searches"), help="with --search: folder of the answers")
     options = parser.parse_args()
     study = read_study(STUDIES / "edge.toml")
-    tasks = {task.label: task for task in study.tasks if "env" not in task.settings}
+    tasks = {task.label: task for task in study.tasks if {**study.settings, **task.settings}["env"] == ENV}
     for label in options.tasks:
         if label not in tasks:
             parser.error(f"{label!r} is no task of {study.name} with programs: {', '.join(tasks)}")

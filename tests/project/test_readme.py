@@ -13,9 +13,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), 
 
 def test_the_readme_shows_code_and_stays_short() -> None:
     assert BLOCKS
-    shown = re.sub("<!--.*?-->", "", README.read_text(encoding="utf-8"), flags=re.DOTALL)
-    # A bar between the cells of a table is no word.
-    assert sum(bool(re.search(r"\w", word)) for word in shown.split()) <= 1000
+    assert len(README.read_text(encoding="utf-8").split()) <= 1000
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))

@@ -123,10 +123,14 @@ def scores(root: Path) -> Any:
     return tables.StudyScores(read_study(root / "studies" / "toy.toml"), root / "studies" / "results")
 
 
+def pool_of(root: Path, task: str, arm: str, seed: int) -> Pool:
+    return Pool.load(root / "studies" / "results" / "toy" / task / f"{arm}-seed{seed}.npz")
+
+
 def utility(root: Path, task: str, arm: str, seed: int) -> np.ndarray:
     """Utility of three answers, (N,): of whole responses where they hold three, and of all triples of single ones."""
     weights = np.random.default_rng(0).dirichlet(np.ones(D), size=1000)
-    pool = Pool.load(root / "studies" / "results" / "toy" / task / f"{arm}-seed{seed}.npz")
+    pool = pool_of(root, task, arm, seed)
     values = pool.rewards.astype(float) @ weights.T  # (N, R, m, W)
     if values.shape[2] == 3:
         return np.asarray(values.max(axis=2).mean(axis=(1, 2)))
@@ -168,7 +172,7 @@ def test_means_and_differences_are_those_of_the_pools(root: Path, scores: Any) -
         table = rows_of(tables.differences_table(scores, "utility", 3, "minus", against))
         band = interval(np.array(found["vpo"]) - np.array(other), [index // 2 for index in range(N)])
         assert numbers(table["`vpo`"]["hard"]) == pytest.approx([band.mean, band.low, band.high], abs=0.008)
-    pools = [Pool.load(root / "studies" / "results" / "toy" / "hard" / f"vpo-seed{seed}.npz") for seed in SEEDS]
+    pools = [pool_of(root, "hard", "vpo", seed) for seed in SEEDS]
     first = rows_of(tables.levels_table(scores, "first", 1))["`vpo`"]["hard"]
     assert numbers(first)[0] == pytest.approx(np.mean([pool.rewards[:, :, 0] for pool in pools]), abs=0.001)
     ratio = rows_of(tables.differences_table(scores, "utility", 3, "over", "grpo"))["`vpo`"]["hard"]
@@ -322,9 +326,7 @@ def test_a_number_that_disagrees_with_the_data_is_found_and_mended(
     score = np.mean([utility(root, "hard", "vpo", seed) for seed in SEEDS])
     assert float(re.search(r"utility@3 -->(\.\d+)<!-- end", written)[1]) == pytest.approx(score, abs=0.005)
     assert "| `vpo` | " in written
-    vectors = [
-        Pool.load(root / "studies" / "results" / "toy" / "hard" / f"vpo-seed{seed}.npz").answers() for seed in SEEDS
-    ]
+    vectors = [pool_of(root, "hard", "vpo", seed).answers() for seed in SEEDS]
     nothing = np.mean([(answers == 0).all(axis=2) for answers in vectors])
     apart = [np.abs(answers[:, :, None] - answers[:, None]).sum(axis=3) for answers in vectors]
     distance = np.mean([pairs[:, *np.triu_indices(ANSWERS, 1)] for pairs in apart])
