@@ -551,6 +551,7 @@ ROWS = [
         Row("vpo/Programs-v0", {"preset": "compact", "difficulty": knobs}, "the examples", fixed_programs, learned)
         for learned, knobs in (
             (FEW, {}),
+            (FEW, {"steps": [2, 2]}),
             (FEW, {"steps": [4, 4]}),
             (LEARNED, {"decisive": False}),
             (FEW, {"parts": True, "steps": [3, 4], "decisive": False}),
