@@ -1,7 +1,7 @@
 """Print the tables of a study from the data files of its runs, without torch.
 
     python studies/tables.py studies/conflict.toml
-    python studies/tables.py studies/edge.toml --tasks musique-3 --measures utility
+    python studies/tables.py studies/edge.toml --tasks countdown-4 --measures utility
 
 Every number is over test tasks and training seeds. Differences are paired by both: arms of one seed share its base, its
 training tasks and its test tasks. A *base* is the model before training, with one answer in a response or with three.
