@@ -142,6 +142,11 @@ def numbers(cell: str) -> list[float]:
     return [float(number.replace("−", "-")) for number in re.findall(r"[−+]?\d*\.\d+", cell)]
 
 
+def git(*arguments: str) -> list[str]:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
 def rows_of(table: Any) -> dict[str, dict[str, str]]:
     head, body, align = table
     assert {len(row) for row in body} == {len(head)} == {len(align)}
@@ -152,14 +157,22 @@ def test_the_pages_of_the_project_agree_with_its_data_files(tmp_path: Path) -> N
     results = STUDIES / "results"
     if (ROOT / ".git").exists():
         # A study that is under way adds files, which are committed with the pages that they change.
-        listed = subprocess.run(
-            ["git", "ls-files", "--", "."], cwd=results, capture_output=True, text=True, check=True
-        ).stdout.splitlines()
-        for name in listed:
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(results / name, tmp_path / name)
+        for name in git("ls-files", "--", "studies/results"):
+            copy = tmp_path / Path(name).relative_to("studies/results")
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy)
         results = tmp_path
     assert list(pages.changed_pages(ROOT, results)) == []
+
+
+def test_the_commits_of_data_files_are_in_the_history_or_named_as_absent() -> None:
+    if not (ROOT / ".git").exists() or git("rev-parse", "--is-shallow-repository") == ["true"]:
+        pytest.skip("the history is not here")
+    history = {commit[:8] for commit in git("rev-list", "HEAD")}
+    files = [ROOT / name for name in git("ls-files", "--", "studies/results") if name.endswith(".npz")]
+    absent = {Pool.load(path).source["training"]["commit"][:8] for path in files} - history
+    [stated] = re.findall(r"(?m)^- \*Commits\* name the code that ran\. (.*?) are not in the history", pages.HEAD)
+    assert absent == set(re.findall(r"[0-9a-f]{8}", stated))
 
 
 def test_means_and_differences_are_those_of_the_pools(root: Path, scores: Any) -> None:
