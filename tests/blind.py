@@ -536,6 +536,8 @@ ROWS = [
     ),
     Row("vpo/MuSiQue-v0", {"preset": "compact"}, "which line follows which", lines_on_their_own, LEARNED),
     Row("vpo/MuSiQue-v0", {"preset": "compact"}, "the name asked about", answers_about_anyone, LEARNED),
+    Row("vpo/MuSiQue-v0", THREE_HOPS, "which line follows which", lines_on_their_own, LEARNED),
+    Row("vpo/MuSiQue-v0", THREE_HOPS, "the name asked about", answers_about_anyone, LEARNED),
     Row("vpo/MuSiQue-v0", NAMED, "which line follows which", lines_on_their_own, LEARNED),
     Row("vpo/EUREQA-v0", {"preset": "paper"}, "the clues", chains),
     Row("vpo/EUREQA-v0", {"preset": "conflict"}, "the clues", people_of_chains),
