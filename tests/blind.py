@@ -497,6 +497,7 @@ SIZES = (1, 3, 30)
 """Numbers of answers that are measured."""
 PRESETS = ("paper", "conflict", "compact")
 EDGE: dict[str, Any] = {"preset": "compact", "difficulty": {"count": 4, "most": 4, "needs": 3}}
+THREE_HOPS: dict[str, Any] = {"preset": "compact", "difficulty": {"hops": [3, 3]}}
 NAMED: dict[str, Any] = {"preset": "compact", "difficulty": {"named": True}}
 
 
