@@ -158,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     for name in FIGURES:
         try:
-            scores = StudyScores(read_study(STUDIES / f"{name}.toml"), options.results)
+            scores = StudyScores.read(read_study(STUDIES / f"{name}.toml"), options.results)
         except ValueError as error:
             parser.error(str(error))
         if not scores.tasks:

@@ -13,6 +13,7 @@ left alone:
     <!-- table: conflict musique utility -->         methods x k on one task
     <!-- table: conflict musique answers -->         methods x shares of answers, by what they are best at
     <!-- table: edge programs-4 search -->           searches on its hard tasks
+    <!-- table: edge+edge_again pass@30 -->          what both studies have, with the seeds of both
     <!-- table: refine -->                           searches with and without feedback
     <!-- value: conflict musique vpo utility@3 -->   one number; also with minus and over
     <!-- value: conflict musique vpo diversity -->   the mean distance between the reward vectors of two answers
@@ -139,10 +140,13 @@ class Studies:
         return list(self._files)
 
     def _read(self, name: str) -> StudyScores:
+        first, *again = name.split("+")
+        if again:
+            return StudyScores.together(self.scores(first), self.scores("+".join(again)))
         if name not in self._files:
             known = ", ".join(self._files) or "none"
             raise ValueError(f"the study {name!r} has no data files in {str(self.results)!r}, which has {known}")
-        return StudyScores(read_study(self._files[name]), self.results)
+        return StudyScores.read(read_study(self._files[name]), self.results)
 
 
 def appendix(studies: Studies) -> str:

@@ -29,7 +29,7 @@ from vpo_agent.pages.page import Table, markdown_table
 from vpo_agent.report.runs import check_comparable, read_runs
 from vpo_agent.report.tables import number
 from vpo_agent.runs.study import check_finished, runs_of
-from vpo_agent.runs.study_file import Study, StudyTask, plan_runs, read_study, to_compare
+from vpo_agent.runs.study_file import PlannedRun, Study, StudyTask, plan_runs, read_study, to_compare
 from vpo_envs.common.wording import counted
 
 Measure = Literal["utility", "first", "best", "pass"]
@@ -121,16 +121,20 @@ class TaskScores:
 class StudyScores:
     """A study and the scores of its tasks that have data files."""
 
-    def __init__(self, study: Study, results: Path) -> None:
+    def __init__(self, study: Study, tasks: Mapping[str, TaskScores], runs: Sequence[PlannedRun]) -> None:
         self.study = study
-        self.comparisons = cache(self._compare)
-        runs = plan_runs(study, results)
+        self.tasks = tasks
         self.stated = len(runs)
         self.missing = [run for run in runs if not run.data.is_file()]
+        self.comparisons = cache(self._compare)
+
+    @classmethod
+    def read(cls, study: Study, results: Path) -> StudyScores:
+        """Read the data files of a study."""
         # A method of the study's own would be imported, and with it torch.
         arms_of_ours = [arm.label for arm in study.arms if "imports" not in arm.settings]
         check_finished([run for run in runs_of(study, RUNS, results, labels=arms_of_ours) if run.data.is_file()])
-        self.tasks: dict[str, TaskScores] = {}
+        tasks = {}
         for task, files, labels in compared(study, results):
             arms: dict[str, dict[int, Scores]] = {}
             found = read_runs(files)
@@ -138,8 +142,31 @@ class StudyScores:
             for run, label in zip(found, labels, strict=True):
                 assert run.seed is not None
                 arms.setdefault(label, {})[run.seed] = score(run.pool)
-            self.tasks[task.label] = TaskScores(task.label, arms)
+            tasks[task.label] = TaskScores(task.label, arms)
             _check_same_bases(f"{study.name}, {task.label}", arms)
+        return cls(study, tasks, plan_runs(study, results))
+
+    @classmethod
+    def together(cls, first: StudyScores, again: StudyScores) -> StudyScores:
+        """Return the tasks and arms that a study and its repetition with other seeds both have, with the seeds of both.
+
+        ValueError if a seed or a test task is not the same in both.
+        """
+        both = f"{first.study.name} and {again.study.name}"
+        tasks = {}
+        for label, task in first.tasks.items():
+            other = again.tasks.get(label)
+            if other is None:
+                continue
+            if task.tasks != other.tasks:
+                raise ValueError(f"{both} have different test tasks of {label}")
+            arms = {}
+            for arm in (arm for arm in task.arms if arm in other.arms):
+                if seeds := sorted(task.arms[arm].keys() & other.arms[arm].keys()):
+                    raise ValueError(f"{both} both have the seed {seeds[0]} of {arm} on {label}")
+                arms[arm] = {**task.arms[arm], **other.arms[arm]}
+            tasks[label] = TaskScores(label, arms)
+        return cls(first.study, tasks, [])
 
     @property
     def arms(self) -> list[str]:
@@ -446,7 +473,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tasks", nargs="+", default=[], help="labels of tasks (default: all)")
     options = parser.parse_args(arguments)
     try:
-        scores = StudyScores(read_study(options.file), options.results)
+        scores = StudyScores.read(read_study(options.file), options.results)
     except ValueError as error:
         parser.error(str(error))
     if missing := scores.what_is_missing():

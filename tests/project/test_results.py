@@ -120,7 +120,7 @@ def as_toml(study: dict[str, Any]) -> str:
 
 @pytest.fixture(scope="module")
 def scores(root: Path) -> Any:
-    return tables.StudyScores(read_study(root / "studies" / "toy.toml"), root / "studies" / "results")
+    return tables.StudyScores.read(read_study(root / "studies" / "toy.toml"), root / "studies" / "results")
 
 
 def pool_of(root: Path, task: str, arm: str, seed: int) -> Pool:
@@ -192,6 +192,34 @@ def test_means_and_differences_are_those_of_the_pools(root: Path, scores: Any) -
     assert numbers(ratio)[0] == pytest.approx(np.mean(found["vpo"]) / np.mean(found["grpo"]), abs=0.01)
 
 
+def with_seeds(scores: Any, seeds: dict[int, int]) -> Any:
+    """The scores of some seeds of a study, under new numbers."""
+    tasks = {}
+    for label, task in scores.tasks.items():
+        arms = {
+            arm: {seeds[seed]: one for seed, one in runs.items() if seed in seeds} for arm, runs in task.arms.items()
+        }
+        tasks[label] = tables.TaskScores(label, {arm: runs for arm, runs in arms.items() if runs})
+    return tables.StudyScores(scores.study, tasks, [])
+
+
+def test_a_study_and_its_repetition_are_read_as_one_with_the_seeds_of_both(scores: Any) -> None:
+    first, again = with_seeds(scores, {0: 0, 1: 1}), with_seeds(scores, {2: 5})
+    both = tables.StudyScores.together(first, again)
+    asked = ("utility", 3, "minus", "grpo")
+    assert both.comparisons(*asked)["hard", "vpo"].band == scores.comparisons(*asked)["hard", "vpo"].band
+    assert ("hard", "max_at_k") in first.comparisons(*asked)
+    assert ("hard", "max_at_k") not in both.comparisons(*asked), "its third seed is missing"
+    with pytest.raises(ValueError, match="both have the seed 0 of base, 1 answer on easy"):
+        tables.StudyScores.together(first, scores)
+    task = again.tasks["easy"]
+    other = {arm: {5: runs[5]._replace(tasks=("ffff",) * N)} for arm, runs in task.arms.items()}
+    with pytest.raises(ValueError, match="have different test tasks of easy"):
+        tables.StudyScores.together(
+            first, tables.StudyScores(again.study, {"easy": tables.TaskScores("easy", other)}, [])
+        )
+
+
 def test_the_figure_of_a_study_shows_the_numbers_of_its_tables(root: Path, scores: Any) -> None:
     svg = figures.drawing(scores)
     assert svg == figures.drawing(scores)
@@ -239,7 +267,7 @@ def test_methods_that_were_trained_from_different_bases_are_not_compared(root: P
         training = {**pool.source["training"], "inputs": {"the model bases/1": sha256}}
         replace(pool, source={**pool.source, "training": training}).save(path)
     with pytest.raises(ValueError, match="toy, hard, seed 1: vpo and grpo have different models of the name 'bases/1'"):
-        tables.StudyScores(read_study(root / "studies" / "toy.toml"), tmp_path / "results")
+        tables.StudyScores.read(read_study(root / "studies" / "toy.toml"), tmp_path / "results")
 
 
 def test_a_data_file_of_another_run_or_task_is_refused(root: Path, tmp_path: Path) -> None:
@@ -249,14 +277,14 @@ def test_a_data_file_of_another_run_or_task_is_refused(root: Path, tmp_path: Pat
         shutil.copytree(root / "studies" / "results", results)
     shutil.copy(of_arm / "toy" / "hard" / "grpo-seed1.npz", of_arm / "toy" / "hard" / "vpo-seed1.npz")
     with pytest.raises(ValueError, match=r"vpo-seed1\.npz' has method='grpo', but the study states 'vpo'"):
-        tables.StudyScores(study, of_arm)
+        tables.StudyScores.read(study, of_arm)
     base = of_task / "toy" / "hard" / "base-1-seed0.npz"
     replace(Pool.load(base), objectives=("here", "there", "nowhere")).save(base)
     with pytest.raises(
         ValueError,
         match=r"base-1-seed0\.npz' and '.*' have different objectives \(here, there, nowhere; gold, diamond, haste\)",
     ):
-        tables.StudyScores(study, of_task)
+        tables.StudyScores.read(study, of_task)
 
 
 @pytest.mark.parametrize(

@@ -87,9 +87,8 @@ def named(row: Mapping[str, Any]) -> str:
 
 
 def number(value: float, signed: bool = False) -> str:
-    """Return a number with three digits after the point, without a negative zero."""
-    rounded = round(value, 3) + 0.0
-    return f"{rounded:+.3f}" if signed else f"{rounded:.3f}"
+    """Return a number with three digits after the point; -0.000 only where signed, for a number just below zero."""
+    return f"{value + 0.0:+.3f}" if signed else f"{round(value, 3) + 0.0:.3f}"
 
 
 def interval(low: float, high: float, signed: bool = False) -> str:
