@@ -112,6 +112,11 @@ class TaskScores:
             return None
         return np.stack([ours[seed] for seed in seeds]), np.stack([theirs[seed] for seed in seeds])
 
+    @property
+    def prompts(self) -> str | None:
+        """A hash of all prompts' tasks, if their data files have it."""
+        return next(iter(next(iter(self.arms.values())).values())).source.get("tasks")
+
     @cached_property
     def tasks(self) -> tuple[str, ...] | None:
         """A hash of each prompt's task, (N,)."""
@@ -158,7 +163,7 @@ class StudyScores:
             other = again.tasks.get(label)
             if other is None:
                 continue
-            if task.tasks != other.tasks:
+            if task.prompts != other.prompts:
                 raise ValueError(f"{both} have different test tasks of {label}")
             arms = {}
             for arm in (arm for arm in task.arms if arm in other.arms):

@@ -213,7 +213,7 @@ def test_a_study_and_its_repetition_are_read_as_one_with_the_seeds_of_both(score
     with pytest.raises(ValueError, match="both have the seed 0 of base, 1 answer on easy"):
         tables.StudyScores.together(first, scores)
     task = again.tasks["easy"]
-    other = {arm: {5: runs[5]._replace(tasks=("ffff",) * N)} for arm, runs in task.arms.items()}
+    other = {arm: {5: runs[5]._replace(source={**runs[5].source, "tasks": "ffff"})} for arm, runs in task.arms.items()}
     with pytest.raises(ValueError, match="have different test tasks of easy"):
         tables.StudyScores.together(
             first, tables.StudyScores(again.study, {"easy": tables.TaskScores("easy", other)}, [])
