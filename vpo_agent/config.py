@@ -104,8 +104,8 @@ class Method(_Group):
     method_options: dict[str, Any] = _setting({}, "options of the method, by name")
     num_answers: int | list[int] | None = _setting(
         None,
-        f"answers per rollout, m; none: {SET_SIZE} for methods that score sets, else 1; several numbers, such as "
-        "1,1,3, are asked for by equal shares of the prompts of a step",
+        f"answers per rollout, m; none: {SET_SIZE} for methods that take several answers, else 1; of several numbers, "
+        "such as 1,1,3, each is asked for by an equal share of a step's prompts",
     )
     num_weights: int = _setting(128, "weightings drawn for each prompt, K; a power of two except with iid", ge=1)
     alpha: float = _setting(1.0, "Dirichlet concentration of the drawn weightings; 1 is uniform", gt=0)
@@ -119,7 +119,7 @@ class Method(_Group):
     def _is_one_or_several_numbers(cls, value: object) -> object:
         several = value if isinstance(value, list) else [value]
         if value is not None and (not several or any(type(m) is not int or m < 1 for m in several)):
-            raise ValueError("it must be at least 1, or several numbers such as 1,3")
+            raise ValueError("give whole numbers from 1, such as 3, or 1,3 for several")
         return several[0] if len(set(several)) == 1 else value
 
 
@@ -155,9 +155,10 @@ class Optimisation(_Group):
 
     learning_rate: float = _setting(1e-6, "AdamW's highest learning rate", gt=0)
     schedule: Schedule = _setting(
-        "constant", "learning rate after the warm-up: constant, or linear or cosine, which end at 0 with the last step"
+        "constant",
+        "learning rate after the warm-up: constant, or linear or cosine, which fall to 0 just after the last step",
     )
-    warmup_steps: int = _setting(0, "steps over which the learning rate rises from zero", ge=0)
+    warmup_steps: int = _setting(0, "steps over which the learning rate rises linearly to its highest value", ge=0)
     adam_beta2: float = _setting(0.999, "AdamW's second decay rate", gt=0, lt=1)
     weight_decay: float = _setting(0.01, "AdamW's decoupled weight decay", ge=0)
     max_grad_norm: float = _setting(1.0, "norm to which gradients are clipped", gt=0)
@@ -176,9 +177,9 @@ class Evaluation(_Group):
     """the held-out prompts before, during and after training"""
 
     eval_split: Evaluated[Literal["validation", "test"]] = _setting(
-        "test", "split of the table before and after training"
+        "test", "split of the prompts that are evaluated before and after training"
     )
-    eval_prompts: Evaluated[int] = _setting(100, "prompts of the table before and after training", ge=2)
+    eval_prompts: Evaluated[int] = _setting(100, "prompts that are evaluated before and after training", ge=2)
     eval_answers: Evaluated[int] = _setting(30, "answers sampled per prompt, rounded up to whole responses", ge=1)
     eval_temperature: Evaluated[float] = _setting(1.0, "sampling temperature in evaluation", gt=0)
     eval_every: Incidental[int] = _setting(0, "steps between evaluations on validation prompts; 0: never", ge=0)
@@ -265,7 +266,7 @@ class TrainConfig(Hardware, Evaluation, Optimisation, Sampling, Method, Run):
         if answers_of(self.method) == "single" and self.max_answers > 1:
             raise ValueError(
                 f"method {self.method} scores one answer per rollout, but num_answers is {self.num_answers}: "
-                "set num_answers to 1, or choose vpo or multi_rlvr"
+                "set num_answers to 1, or choose vpo, vpo_pool or multi_rlvr"
             )
         if self.weight_sampler == "sobol" and self.num_weights & (self.num_weights - 1):
             raise ValueError(
@@ -282,7 +283,7 @@ class TrainConfig(Hardware, Evaluation, Optimisation, Sampling, Method, Run):
         if self.minibatch_prompts is not None and self.minibatch_prompts > self.prompts_per_step:
             raise ValueError(
                 f"minibatch_prompts is {self.minibatch_prompts}, but a step has only "
-                f"{counted(self.prompts_per_step, 'prompt')}"
+                f"{counted(self.prompts_per_step, 'prompt')}: lower it, or raise prompts_per_step"
             )
         if self.name is not None and (not self.name or Path(self.name).name != self.name or self.name in (".", "..")):
             raise ValueError(f"name is the name of one folder inside runs_dir, got {self.name!r}")
@@ -353,9 +354,7 @@ class Recipe(Task):
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Recipe:
         if self.batch % self.responses:
-            raise ValueError(
-                f"batch={self.batch} does not hold whole groups of responses={self.responses}: give a multiple of it"
-            )
+            raise ValueError(f"batch={self.batch} is not a multiple of responses={self.responses}: change one of them")
         if self.model == FRESH and (self.lora_rank or self.dtype not in ("auto", "float32")):
             raise ValueError(f"model={FRESH} is trained whole and in float32: leave lora_rank and dtype out")
         return self

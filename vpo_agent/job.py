@@ -182,6 +182,6 @@ def _warnings(trainer: Trainer) -> list[str]:
     if tags >= config.max_new_tokens:
         lines.append(
             f"no response can hold {counted(m, 'answer')}: the tags alone take {tags} tokens, and --max-new-tokens is "
-            f"{config.max_new_tokens}"
+            f"{config.max_new_tokens}; raise it well above {tags}"
         )
     return lines

@@ -342,7 +342,7 @@ class Trainer(Training):
         save_checkpoint(self.folder.checkpoints, self.step, self.policy, self.optimizer, state, keep)
 
     def evaluate(self, label: str, num_answers: int | None = None, *, base: bool = False) -> Pool:
-        """Sample the pool behind the table from held-out prompts, and save it as ``pool_<label>.npz``.
+        """Sample answers to the held-out prompts for the table of results, and save them as ``pool_<label>.npz``.
 
         Its responses hold ``num_answers`` answers, the most that the run asks for by default. With ``base`` it samples
         from the model before training, with the backend ``native``, whatever the step.

@@ -266,8 +266,8 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     def evaluate_after(self, task: TaskT, answer: AnswerT, calls: Sequence[Call]) -> OutcomeT:
         """Return the facts about ``answer``, given the calls of its response before it that were replied to.
 
-        By default they do not matter. Where a class overrides this, equal answers are duplicates of each other only
-        after the same calls.
+        By default the calls do not matter. Where a class overrides this, equal answers are duplicates of each other
+        only after the same calls.
         """
         return self.evaluate(task, answer)
 
@@ -278,7 +278,8 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     def feedback(self, task: TaskT, answer: str) -> str | None:
         """Return what an answer does on the examples of the prompt; ``None``, the default, if that is not known.
 
-        A search shows it to the model beside the answer that is to be improved. It holds nothing that only scores tell.
+        A search shows it to the model beside the answer that is to be improved. It must not reveal
+        what the scores alone tell.
         """
         return None
 
@@ -310,9 +311,9 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     def set_trainer(
         self, encode: Callable[[Sequence[str]], list[list[int]]] | None, state: Callable[[], Any] | None = None
     ) -> None:
-        """Tell the environment what is around it, once the model is loaded whose answers it scores.
+        """Give the environment the tokenizer and the trainer's state, once the model that answers is loaded.
 
-        By default a score does not depend on that.
+        By default scores depend on neither of the two.
 
         Args:
             encode: Returns the token ids of texts; ``None`` without a tokenizer.

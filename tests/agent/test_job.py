@@ -159,7 +159,10 @@ def test_responses_too_short_for_the_tags_are_said(
     out = capsys.readouterr().out
     assert "\nsampled by the backend native\n" in out
     assert re.search(
-        r"^no response can hold 3 answers: the tags alone take \d+ tokens, and --max-new-tokens is 3$", out, re.M
+        r"^no response can hold 3 answers: the tags alone take (\d+) tokens, and --max-new-tokens is 3; raise it well "
+        r"above \1$",
+        out,
+        re.M,
     )
     nothing = (
         r"none of the 6 answers earns anything \(\d+% cannot be read\), so no group has a signal to learn from: start"

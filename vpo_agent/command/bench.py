@@ -128,7 +128,7 @@ def _plan(arguments: argparse.Namespace, track: str, seed: int, models: list[str
         refuse(given, NOT_FOR_AN_ENDPOINT, "does not apply to a model behind an endpoint")
         endpoint = open_endpoint(arguments, unfinished(out))
     elif arguments.model is not None:
-        raise ValueError("--model applies only to a model behind an --endpoint: leave it out")
+        raise ValueError("--model applies only to a model behind an --endpoint: give a local model without --model")
     return make_plan(track, seed, models, endpoint, hardware)
 
 

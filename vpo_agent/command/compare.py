@@ -43,7 +43,8 @@ def add_parser(commands: Commands) -> None:
         "--threshold",
         type=float,
         metavar="R",
-        help="scalar reward from which an answer passes, for pass@k (default: within 0.02 of the exact front's best)",
+        help="scalar reward from which an answer solves its task, for pass@k (default: within 0.02 of the best on the "
+        "exact front)",
     )
     add = page.add_argument
     add("--labels", metavar="A,B,…", help="one label per run (default: from the settings)")

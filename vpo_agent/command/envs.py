@@ -34,7 +34,8 @@ def add_parser(commands: Commands) -> None:
         "envs",
         help="list the environments, or show a task of one with answers",
         description="List the environments and their objectives. With an id, show one task: its prompt, answers with "
-        "their reward vectors, the arguments of the environment, and what sets of answers and the reward vector gain.",
+        "their reward vectors, the arguments of the environment, and what is gained by a set "
+        "of answers and by the reward vector.",
     )
     envs.add_argument("id", nargs="?", help=f"{ENV_HELP} (default: list all)")
     envs.add_argument(
@@ -67,7 +68,7 @@ def add_parser(commands: Commands) -> None:
     checker.add_argument(
         "--columns",
         metavar="NAME=FIELD,…",
-        help="names of fields that the file calls otherwise, such as prompt=question",
+        help="fields that have other names in the file, such as prompt=question",
     )
     checker.add_argument(
         "--range", type=json_list, metavar="LOW,HIGH", help="range of the rewards of the functions (default: 0,1)"

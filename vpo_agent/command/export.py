@@ -52,7 +52,8 @@ def add_parser(commands: Commands) -> None:
         "--num-answers",
         type=lambda text: [at_least(1)(number) for number in text.split(",")],
         metavar="N,…",
-        help="answers per rollout, or several numbers such as 1,3 (default: 3 for methods that score sets, else 1)",
+        help="answers per rollout, or several numbers such as 1,3 (default: 3 for methods that take several answers, "
+        "else 1)",
     )
     add("--train", type=at_least(1), default=4096, metavar="N", help="training prompts (default: 4096)")
     add("--validation", type=at_least(1), default=128, metavar="N", help="validation prompts (default: 128)")
@@ -123,7 +124,7 @@ def add_parser(commands: Commands) -> None:
     add("--private", action="store_true", help="create a private repository")
     add("--checkpoint", type=int, metavar="STEP", help="step of the checkpoint (default: the newest)")
     add("--license", metavar="ID", help="licence in the card, such as apache-2.0 (default: not stated)")
-    add("--dry-run", type=Path, metavar="FOLDER", help="write what would be pushed into FOLDER, and push nothing")
+    add("--dry-run", type=Path, metavar="FOLDER", help="push nothing, and write the files into this folder instead")
     add_import_option(pusher)
     add_trust_option(pusher)
     pusher.set_defaults(run=run_push)

@@ -74,7 +74,10 @@ def parse_job(
         runs_dir = given.get("runs_dir", presets[default_preset].get("runs_dir", DEFAULT_RUNS_DIR))
         config_file = Path(runs_dir) / given["name"] / CONFIG_FILE
         if not config_file.is_file():
-            raise ValueError(f"there is no run to resume in {str(config_file.parent)!r}")
+            raise ValueError(
+                f"there is no run to resume in {str(config_file.parent)!r}: give another --name or --runs-dir, or "
+                "leave --resume out"
+            )
     in_file = read_config(config_file) if config_file is not None else {}
     if resumes_by_name:
         # A run that was moved, or that somebody else made, states another folder.
@@ -179,8 +182,8 @@ def settings_parser(
     parser.add_argument(
         "--preset",
         metavar="NAME",
-        help=f"settings to start from: {', '.join(presets)} (default: {default_preset}, unless --env or "
-        "--config names another environment)",
+        help=f"settings to start from: {', '.join(presets)} (default: {default_preset}, which gives the "
+        "defaults below; no preset if --env or --config names another environment)",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML or JSON settings, which replace the preset's")
     parser.add_argument("--resume", action="store_true", help="continue the run --name from its last checkpoint")

@@ -177,8 +177,9 @@ def add_trust_option(parser: argparse._ActionsContainer) -> None:
         default=[],
         type=names,
         metavar="NAME,…",
-        help="what a saved run or sample file may decide: an argument of its environment, by name, such as source; "
-        "models, to fetch the models that it names; programs, to run the programs in it",
+        help="what to trust in a saved run or sample file: an argument of its environment, by name, such as source; "
+        "models, to fetch the models that it names; programs, to run the programs in it; sizes, to read a sample file "
+        "of unusual size",
     )
 
 

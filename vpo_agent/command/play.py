@@ -122,7 +122,7 @@ def _show_score(env: AnyEnv, task: Any, scored: NDArray[np.float64], reference: 
         end = ". There is no better answer!" if reached >= best - ROUNDING else "."
         comparison = f" of at most {best:.2f}{share}{end}"
     kind = "the mean" if np.ptp(weights[active]) < ROUNDING else "a weighted mean"
-    print(f"\nBest score so far, {kind} of the objectives: {reached:.2f}{comparison}")
+    print(f"\nBest scalar reward so far, {kind} of the objectives: {reached:.2f}{comparison}")
     if len(scored) > 1 and not reference.no_front:
         spread = spread_weights(int(active.sum()))
         utility = set_utility(scored[:, active], spread)

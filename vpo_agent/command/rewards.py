@@ -21,7 +21,7 @@ def add_rewards_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--columns",
         metavar="NAME=FIELD,…",
-        help="names of fields that the file calls otherwise, such as prompt=question",
+        help="fields that have other names in the file, such as prompt=question",
     )
     range_help = (
         "range of the rewards: LOW,HIGH for all of them, NAME=LOW,HIGH for one, or the word measured, which takes the "

@@ -132,7 +132,8 @@ def run_and_report(arguments: argparse.Namespace) -> None:
         runs_of_task.setdefault(run.task or "", []).append(run)
     finished = {task: to_compare(members) for task, members in runs_of_task.items()}
     if not any(files for files, _ in finished.values()):
-        raise ValueError(f"no run of the study {study.name!r} is finished, so there is nothing to report on")
+        way_out = "leave --report-only out" if arguments.report_only else f"see the .log files under {folder}"
+        raise ValueError(f"no run of the study {study.name!r} is finished, so there is nothing to report on: {way_out}")
     from vpo_agent.report.compare import compare_runs
     from vpo_agent.report.study import write_study
 
@@ -151,7 +152,9 @@ def run_and_report(arguments: argparse.Namespace) -> None:
         print(write_study(comparisons, folder))
     if failed:
         names = ", ".join(f"{run.title}, seed {run.seed}" for run in failed)
-        raise ValueError(f"{len(failed)} of {counted(len(runs), 'run')} failed ({names}): see their .log files")
+        raise ValueError(
+            f"{len(failed)} of {counted(len(runs), 'run')} failed ({names}): see their .log files under {folder}"
+        )
 
 
 def _explore(runs: Sequence[StudyRun], out: Path) -> None:

@@ -38,7 +38,7 @@ class BoundEstimator:
         seed: Keys the weights.
 
     Raises:
-        ValueError: An unknown estimator, or a number of fixed weights other than the number of objectives.
+        ValueError: An unknown method, or a number of fixed weights other than the number of objectives.
     """
 
     env: AnyEnv
@@ -55,7 +55,7 @@ class BoundEstimator:
         if self.scalar_weights is not None and len(self.scalar_weights) != self.env.reward_dim:
             env = self.env.spec.id if self.env.spec else type(self.env).__name__
             raise ValueError(
-                f"objective weights for {env} need {counted(self.env.reward_dim, 'value')}, one per objective "
+                f"scalar_weights for {env} need {counted(self.env.reward_dim, 'value')}, one per objective "
                 f"({', '.join(self.env.objective_names)}); got {len(self.scalar_weights)}"
             )
 

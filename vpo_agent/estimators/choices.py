@@ -24,7 +24,7 @@ FEWEST_FOR_A_POOL = 16
 """Number of answers of a search from which ``vpo_pool`` is chosen. On five tasks, ``vpo`` scored at least as high as
 ``vpo_pool`` with 10 answers, and ``vpo_pool`` at least as high as ``vpo`` with 30 answers."""
 SET_SIZE = 3
-"""Default number of answers in a response for methods that score sets."""
+"""Default number of answers in a response for methods that take several."""
 
 
 def settings_for_search(budget: int, given: Mapping[str, Any], rollouts: int) -> dict[str, Any]:
@@ -78,4 +78,4 @@ def unknown_estimator(name: str, known: Iterable[str]) -> ValueError:
     """Return the error for a name that no estimator has."""
     known = tuple(known)
     choices = f"{did_you_mean(str(name), known)}choose one of {', '.join(known)}"
-    return ValueError(f"unknown estimator {name!r}: {choices}, or add your own with register_estimator")
+    return ValueError(f"unknown method {name!r}: {choices}, or add your own with register_estimator")

@@ -75,10 +75,10 @@ def pool(values: Tensor, valid: Tensor, *, k: int | None, baseline: Baseline = "
     """Estimate the gradient of the expected best of k rollouts, averaged over weightings.
 
     Under one weighting, the mean of the maximum of x over all k-subsets I of the n rollouts is an unbiased estimate of
-    the expected maximum. By the score-function identity, the mean over the rollouts of A_i grad log p(y_i) is one of
-    its gradient, with A_i = n / C(n, k) * sum_{I containing i} max_I = k * E_S[max(x_i, max_S)], where S is a random
-    (k-1)-subset of the other rollouts (arXiv 2505.15201; Bagirov et al. 2025). The advantage is the mean of A_i over
-    the weightings. Any function of the other rollouts may be subtracted:
+    the expected maximum. By the score-function identity, the mean over the rollouts of A_i grad log p(y_i) is an
+    unbiased estimate of its gradient, with A_i = n / C(n, k) * sum_{I containing i} max_I = k * E_S[max(x_i, max_S)],
+    where S is a random (k-1)-subset of the other rollouts (arXiv 2505.15201; Bagirov et al. 2025). The advantage is the
+    mean of A_i over the weightings. Any function of the other rollouts may be subtracted:
 
     - "subset": A_i = k * E_S[max(x_i, max_S) - max_S], what the rollout adds to the subset; never negative. It has the
       lower variance at k = n/2 and exists for k = n. This is the LOO-1 form of PKPO.

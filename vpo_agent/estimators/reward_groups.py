@@ -92,7 +92,7 @@ class RewardGroups:
             fixed = torch.as_tensor(scalar_weights).detach().to(device, work)
             _check_scalar_shape(tuple(fixed.shape), num_prompts, num_objectives)
             fixed = fixed.expand(num_prompts, num_objectives)
-        fixed = _checked_on_active("objective weights", fixed, active)
+        fixed = _checked_on_active("scalar_weights", fixed, active)
         return cls(cleaned, answered, fixed, active, valid, weights)
 
     def scalar_scores(self) -> Tensor:
@@ -118,7 +118,7 @@ class RewardGroups:
 
 
 def _check_scalar_shape(shape: tuple[int, ...], num_prompts: int, num_objectives: int) -> None:
-    name = "objective weights"
+    name = "scalar_weights"
     if len(shape) > 2:
         raise ValueError(f"{name} need shape (d,) or (P, d); got {shape}")
     if (got := shape[-1] if shape else 1) != num_objectives:

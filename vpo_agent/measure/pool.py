@@ -196,7 +196,7 @@ class Pool:
         """Read what :meth:`save` wrote.
 
         Raises:
-            ValueError: The file cannot be read, is no pool, or is larger than one from anybody may be.
+            ValueError: The file cannot be read, is not a sample file, or is larger than an untrusted one may be.
         """
         path = Path(path)
         named = f"cannot read the sample file {str(path)!r}"

@@ -98,8 +98,12 @@ class ChatFormat:
             rows = self.encode_texts([self.apply(as_messages(prompt)) for prompt in prompts])
         else:
             rows = self.encode_plain([as_text(prompt) for prompt in prompts])
-        if not all(rows):
-            raise ValueError("a prompt has no tokens: the tokenizer reads it as empty text")
+        for prompt, row in zip(prompts, rows, strict=True):
+            if not row:
+                text = as_text(prompt)
+                raise ValueError(
+                    f"a prompt has no tokens: the tokenizer reads {text!r:.80} as empty text; leave it out"
+                )
         return rows
 
     def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:

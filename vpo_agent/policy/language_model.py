@@ -87,9 +87,9 @@ class LMPolicy(Sampler):
         """The model as decoding uses it."""
         if not self.cached_model.is_known and not self._decodes_alike(RowCache, None):
             raise ValueError(
-                f"a model of the type {self.causal_lm.config.model_type!r} does not sample from its cache as from "
-                "whole texts: choose one with attention, such as Qwen, Llama, Gemma or Phi, or with attention in some "
-                "of its layers, such as Qwen3.5, LFM2, Jamba or Falcon-H1"
+                f"a model of the type {self.causal_lm.config.model_type!r} samples differently from its cache than "
+                "from whole texts: choose one with attention, such as Qwen, Llama, Gemma or Phi, or with attention in "
+                "some of its layers, such as Qwen3.5, LFM2, Jamba or Falcon-H1"
             )
         self.chat = ChatFormat(tokenizer, thinking=thinking, date=date)
         """How prompts become tokens, and where the template ends a turn."""

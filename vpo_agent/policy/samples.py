@@ -311,7 +311,7 @@ class Sampler(TextSampler):
                 if len(chosen) == 1:
                     raise OutOfMemory(
                         f"out of memory for sampling {counted(rollouts, 'response')} at a time: lower --max-new-tokens "
-                        "or the rollouts"
+                        "or the number of responses per prompt"
                     )
                 if torch.cuda.is_available():
                     torch.cuda.empty_cache()

@@ -65,9 +65,9 @@ def register_backend(name: str, open_sampler: OpenSampler, *, why_not: WhyNot = 
 
     Args:
         name: A new name.
-        open_sampler: Makes the sampler of a run from the policy, the settings, the base and the most tokens of
-            a prompt with its response. The policy's weights change in place; before each call of ``sample_batch`` the
-            engine must have them.
+        open_sampler: Makes the sampler of a run from the policy, the settings, the base and the largest number of
+            tokens of a prompt with its response. The policy's weights change in place; before each call of
+            ``sample_batch`` the engine must have them.
         why_not: Returns why the backend cannot sample for a run, from its settings and its base, as part of a
             sentence; an empty text if it can.
 

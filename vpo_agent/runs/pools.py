@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from envs_data import BUNDLED_MODELS
-from vpo_agent.config import check_room, read_run_config
+from vpo_agent.config import check_room, env_options, read_run_config
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.sampling import EVAL_STREAM, different_tasks, fewer_tasks, sample_pool
 from vpo_agent.policy.downloads import check_saved_model
@@ -18,7 +19,7 @@ from vpo_agent.policy.samples import MAX_RESPONSES, TextSampler
 from vpo_agent.rollouts.collect import make_text_env, trainer_state
 from vpo_agent.rollouts.endpoint import EndpointPolicy
 from vpo_agent.rollouts.prompts import check_prompts
-from vpo_agent.runs.targets import find_checkpoint, find_model, near_target
+from vpo_agent.runs.targets import find_checkpoint, find_model, near_target, settings_of
 
 DEFAULTS: dict[str, Any] = {
     "env_kwargs": {},
@@ -76,9 +77,14 @@ def sample_model(model: str, given: Mapping[str, Any]) -> Pool:
     """Sample a pool from any causal language model: a bundled one, a folder, a GGUF file, or a name on the Hub."""
     path = find_model(model)
     if "env" not in given:
-        reason = "holds neither a run nor a pool" if Path(model).exists() else "is not the path of a run or a pool"
-        hint = "" if model in BUNDLED_MODELS else near_target(model)
-        raise ValueError(f"{model!r} {reason}: {hint}to evaluate it as a model, add --env, such as --env vpo/Maze-v0")
+        example, hint = "--env, such as --env vpo/Maze-v0", near_target(model)
+        if model in BUNDLED_MODELS:
+            made_for, hint = settings_of(model), ""
+            options = env_options(made_for["env"], made_for["env_kwargs"])
+            example = shlex.join([*options, "--max-new-tokens", str(made_for["max_new_tokens"])])
+        raise ValueError(
+            f"{model!r} is neither a run nor a sample file: {hint}to evaluate it as a model, add {example}"
+        )
     if "checkpoint" in given:
         raise ValueError(f"--checkpoint needs a run, and {model!r} is not one: give the checkpoint's folder instead")
     return _sample(given, {}, {"model": model}, path)

@@ -70,7 +70,10 @@ class RunFolder:
                 folder._lock = RunLock.take(folder.path)
         if resume:
             if not saved.is_file():
-                raise ValueError(f"there is no run to resume in {str(folder.path)!r}")
+                raise ValueError(
+                    f"there is no run to resume in {str(folder.path)!r}: give another --name or --runs-dir, or leave "
+                    "--resume out"
+                )
             settings = read_config(saved)
             folder.config = with_date(config, settings.get("date"))
             folder.check_settings(settings, f"the run in {str(folder.path)!r}")
@@ -133,7 +136,7 @@ class RunFolder:
                 note_inputs(self.path, self._inputs, self.changed_inputs, step)
             self.checkpoints.mkdir(exist_ok=True)
             if not step and self.metrics.is_file() and self.metrics.stat().st_size:
-                restart = "has no checkpoint yet: it starts again from step 0 and replaces its rows"
+                restart = "has no checkpoint yet: it starts again from step 0 and replaces the rows of metrics.jsonl"
                 print(f"the run in {str(self.path)!r} {restart}", file=sys.stderr)
             for path in (self.metrics, self.timings, self.transcripts):
                 write_text_atomically(path, rows_until(path, step))

@@ -34,8 +34,8 @@ class Arm(BaseModel, frozen=True, extra="forbid"):
     settings: dict[str, Any] = Field(description="settings of a training run, such as method")
     parts: list[dict[str, Any]] = Field(
         default_factory=list,
-        description="settings of several runs, over those of the arm, whose policies answer together in equal shares, "
-        "such as specialists with scalar_weights of their own",
+        description="settings of each part, a run of its own, over those of the arm, such as specialists with "
+        "scalar_weights of their own; the policies of all parts answer together, in equal shares",
     )
 
 
@@ -44,7 +44,7 @@ class StudyTask(BaseModel, frozen=True, extra="forbid"):
 
     label: str = Field(pattern=NAME, description="name in tables and of the task's folder")
     settings: dict[str, Any] = Field(description="settings over the shared ones, such as env and model")
-    family: str | None = Field(None, description="what tasks of several levels of difficulty are levels of")
+    family: str | None = Field(None, description="name shared by tasks that differ in difficulty alone")
     level: float | None = Field(None, description="level of difficulty within the family")
 
 

@@ -61,7 +61,10 @@ def find_model(target: str, checkpoint: int | None = None) -> str:
             check_saved_model(base, f"the run in {str(folder)!r}")
         return str(model)
     if checkpoint is not None:
-        raise ValueError(f"{target!r} is not the folder of a run, so it has no checkpoint {checkpoint} to choose")
+        raise ValueError(
+            f"{target!r} is not the folder of a run, so it has no checkpoint {checkpoint}: leave --checkpoint out, or "
+            "give a run"
+        )
     if target in BUNDLED_MODELS:
         return find_bundled(target)
     # A name on the Hub is "name" or "owner/name"; the Hub is not asked for anything else that looks like a path.
@@ -72,7 +75,10 @@ def find_model(target: str, checkpoint: int | None = None) -> str:
             "model"
         )
     if folder.is_dir() and not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
-        raise ValueError(f"{target!r} holds neither a run (no checkpoints/) nor a model (no config.json)")
+        raise ValueError(
+            f"{target!r} holds neither a run nor a model, since it has no config.json: give the folder of a run, such "
+            "as runs/NAME, or of a model"
+        )
     return str(folder) if folder.exists() else target
 
 

@@ -83,14 +83,20 @@ def _statements(subject: EnvSubject) -> None:
     for index, task in enumerate(subject.tasks):
         wanted = env.task_type.__name__
         expect(isinstance(task, env.task_type), f"task({index}) is a {type(task).__name__}, not a {wanted}")
-    for task in subject.tasks:
+    for index, task in enumerate(subject.tasks):
         active = env.active(task)
-        expect(active.shape == (len(names),) and active.dtype == np.bool_, f"active is {active!r}, not d booleans")
-        expect(bool(active.any()), "no objective is active")
+        expect(
+            active.shape == (len(names),) and active.dtype == np.bool_,
+            f"active is {active!r}: it must be {len(names)} booleans",
+        )
+        expect(bool(active.any()), f"no objective is active in task({index})")
         same = all(np.array_equal(active, again) for again in (env.active(task) for _ in range(20)))
         expect(same, f"active differs from call to call: {active.tolist()} at first")
         weights = env.fixed_weights(task)
-        expect(bool((weights >= 0).all()) and abs(weights.sum() - 1) < TOLERANCE, f"fixed_weights is {weights}")
+        expect(
+            bool((weights >= 0).all()) and abs(weights.sum() - 1) < TOLERANCE,
+            f"fixed_weights is {weights}: it must be non-negative and sum to 1",
+        )
 
 
 def _tasks_are_data(subject: EnvSubject) -> None:

@@ -36,7 +36,7 @@ REPEATS = 20
 
 
 class CheckFailed(Exception):
-    """Something breaks its contract; the message says which part and how."""
+    """An environment or a reward function breaks its contract; the message says which part and how."""
 
 
 class Case(NamedTuple):

@@ -99,9 +99,9 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
 
     One objective for each function, or for each name of the mapping that it returns; see
     :class:`~vpo_envs.functions.rewards.RewardFunctions` for how they are called. ``ranges`` are scaled to [0, 1], and a
-    reward beyond its range counts as its end, with a warning. An objective is inactive for a row whose good answer it
-    gives ``None``. An answer for which a function raises an error, or gives no finite number, is invalid, which is no
-    score; the reason names the function, the prompt and the answer. No front is known.
+    reward beyond its range counts as the nearer end, with a warning. An objective is inactive for a row whose good
+    answer it gives ``None``. An answer for which a function raises an error, or gives no finite number, is invalid,
+    which is no score; the reason names the function, the prompt and the answer. No front is known.
 
     Before a training or an evaluation, :meth:`check_scorers` tries the functions on a few answers.
 

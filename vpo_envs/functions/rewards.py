@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vpo_envs.common.imports import asked_module, import_modules
-from vpo_envs.common.wording import did_you_mean, told
+from vpo_envs.common.wording import counted, did_you_mean, told
 from vpo_envs.text import as_messages, as_text
 
 Function = Callable[..., Any]
@@ -22,9 +22,9 @@ Encode = Callable[[Sequence[str]], list[list[int]]]
 LAMBDA = "<lambda>"
 """What Python calls a function without a name."""
 WHY_ABSENT = {
-    "completion_ids": "a model's tokenizer makes, and none was loaded: it is there in a training and where a model is "
+    "completion_ids": "a model's tokenizer makes, and no model is loaded: it exists while a model is trained or "
     "evaluated",
-    "trainer_state": "a training has, and this is none",
+    "trainer_state": "belongs to a training run, and there is none here",
     **dict.fromkeys(
         ("log_extra", "log_metric", "environments"), "TRL passes and an environment does not have: return the reward"
     ),
@@ -302,7 +302,7 @@ def read_prompt_row(raw: Mapping[str, Any], columns: Mapping[str, str] | None = 
     if "prompt" not in row:
         raise BadRow(
             "",
-            f"a row has a prompt, and this one has {', '.join(raw) or 'nothing'}: name it with "
+            f"a row needs a field 'prompt', and this one has {', '.join(raw) or 'nothing'}: name the field with "
             "--columns prompt=NAME, in Python columns={'prompt': 'NAME'}",
         )
     prompt = row["prompt"]
@@ -392,9 +392,11 @@ def _call_batched(
     returned = function(**{name: value for name, value in values.items() if open_ended or name in names})
     results = list(returned) if isinstance(returned, Iterable) else None
     if results is None or len(results) != len(responses):
-        given = f"{returned!r:.80}, no list," if results is None else f"{len(results)} results"
+        given = f"{returned!r:.80}" if results is None else counted(len(results), "reward")
         name = getattr(function, "__name__", "a reward function")
-        raise ValueError(f"{name} gives {given} for {len(responses)} completions")
+        raise ValueError(
+            f"{name} must return a list with one reward for each of {len(responses)} completions, not {given}"
+        )
     return results
 
 
@@ -421,7 +423,8 @@ def _check_parameters(name: str, function: Function, fields: Iterable[str]) -> N
             usual = f"prompts, {BATCHED}" if batched else "prompt, response"
             known_fields = ", ".join(fields)
             raise ValueError(
-                f"{name} needs {parameter.name!r}, which is neither {usual} nor a field of the rows ({known_fields})"
+                f"{name} needs {parameter.name!r}, which is neither {usual} nor a field of the rows ({known_fields}): "
+                f"name the field with --columns {parameter.name}=FIELD, or give the parameter a default"
             )
 
 

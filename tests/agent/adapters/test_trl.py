@@ -379,7 +379,7 @@ def test_settings_that_trl_cannot_honour(settings: dict[str, Any], processes: in
     ("settings", "named"),
     [
         ({"scalar_weights": [1.0, 1.0, 1.0]}, r"need 2 values, one per objective \(left, right\); got 3"),
-        ({"method": "ppo"}, "unknown estimator 'ppo'"),
+        ({"method": "ppo"}, "unknown method 'ppo'"),
         ({"method": "grpo"}, "grpo scores one answer per rollout"),
         ({"method_options": {"colour": 1}}, "got 'colour'"),
         ({"rollouts_per_prompt": 1}, "at least 2 inside TRL; got 1"),

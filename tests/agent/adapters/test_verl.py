@@ -166,7 +166,7 @@ def test_a_failed_scorer_is_no_score() -> None:
     ("settings", "named"),
     [
         ({"method": "max_at_k"}, "max_at_k compares the rollouts .* one score per rollout: choose one of vpo, "),
-        ({"method": "ppo"}, "unknown estimator 'ppo'"),
+        ({"method": "ppo"}, "unknown method 'ppo'"),
         ({"method": "grpo", "num_answers": 3}, "grpo scores one answer per rollout"),
         ({"scalar_weights": [1.0]}, r"need 2 values, one per objective \(left, right\); got 1"),
         ({"num_weights": 100}, "power of two"),

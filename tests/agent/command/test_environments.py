@@ -261,7 +261,7 @@ def test_a_second_try_is_scored_against_the_optimum(
 ) -> None:
     answer, optimum = best_answer()
     out = play(monkeypatch, capsys, f"DDD\n\n\n{answer}\n")
-    scores = re.findall(r"^Best score so far, the mean of the objectives: (.+)$", out, flags=re.MULTILINE)
+    scores = re.findall(r"^Best scalar reward so far, the mean of the objectives: (.+)$", out, flags=re.MULTILINE)
     most = f"of at most {optimum:.2f}"
     assert scores == [f"0.00 {most}, 0%.", f"{optimum:.2f} {most}, 100%. There is no better answer!"]
     assert "answer 2: ok: completion 1" in out
@@ -286,7 +286,7 @@ def test_every_environment_is_played_to_its_best_answer(
     out = capsys.readouterr().out
     assert "answer 2: " in out
     assert "The exact front, " in out
-    assert re.search(r"^Best score so far, .+ of at most ", out, flags=re.MULTILINE)
+    assert re.search(r"^Best scalar reward so far, .+ of at most ", out, flags=re.MULTILINE)
 
 
 def test_play_tells_results_between_attempts(

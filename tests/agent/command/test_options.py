@@ -76,7 +76,7 @@ def test_help_shows_what_is_no_setting(help_text: str) -> None:
 def test_a_wrong_setting_is_refused_before_torch_is_loaded() -> None:
     wrong = [
         (["train", "--stps", "3"], "did you mean --steps?"),
-        (["train", "--method", "vpoo"], "unknown estimator 'vpoo': did you mean vpo?"),
+        (["train", "--method", "vpoo"], "unknown method 'vpoo': did you mean vpo?"),
         (["train", "--env", "vpo/Mazze-v0"], "unknown environment 'vpo/Mazze-v0': did you mean vpo/Maze-v0?"),
         (["plan", "--memory", "80GB", "--steps", "x"], "steps='x' is invalid"),
         (["warm-start", "--out", "new", "--env", "vpo/Maze-v0", "--batch", "x"], "batch='x' is invalid"),
@@ -133,7 +133,7 @@ def test_a_switch_may_stand_alone() -> None:
     [
         (["--preset", "huge"], r"unknown preset 'huge': choose one of small, large"),
         (["--preset", "smal"], r"unknown preset 'smal': did you mean small\? choose one of small, large"),
-        (["--method", "vop"], r"unknown estimator 'vop': did you mean vpo\? choose one of vpo,"),
+        (["--method", "vop"], r"unknown method 'vop': did you mean vpo\? choose one of vpo,"),
         (["--lerning-rate", "1"], r"unknown argument '--lerning-rate': did you mean --learning-rate\?"),
         (["--frobnicate=1"], r"unknown argument '--frobnicate=1': see --help"),
         (["--steps"], r"--steps: expected one argument; see --help"),
@@ -148,7 +148,7 @@ def test_a_switch_may_stand_alone() -> None:
         (["--import", "no_such_module"], r"cannot import 'no_such_module': ModuleNotFoundError"),
         (["--gradient-checkpointing", "perhaps"], r"gradient_checkpointing='perhaps' is invalid"),
         (["--resume", "--overwrite"], r"are mutually exclusive"),
-        (["--resume", "--name", "gone"], r"there is no run to resume in 'runs/gone'"),
+        (["--resume", "--name", "gone"], r"there is no run to resume in 'runs/gone': give another --name"),
         (["--config", "gone.json"], r"cannot read 'gone.json'"),
     ],
 )

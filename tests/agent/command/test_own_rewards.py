@@ -153,7 +153,9 @@ def test_functions_get_tokens_and_state_in_training_and_where_a_run_is_evaluated
     model = ["eval", str(writer), *OPTIONS, *rewards, "--k", "2", "--max-new-tokens", "24", "--out", "model"]
     capsys.readouterr()
     assert main(model) == 2
-    assert "it reads 'trainer_state', which a training has, and this is none" in capsys.readouterr().err
+    assert (
+        "it reads 'trainer_state', which belongs to a training run, and there is none here" in capsys.readouterr().err
+    )
     forget()
     assert main([*model, "--rewards", "own_rewards.py:counted"]) == 0
     warm = ["warm-start", *OPTIONS, *rewards, "--model", str(writer), "--out", "base", "--steps", "2"]
@@ -168,7 +170,7 @@ def test_an_endpoint_has_no_tokens_and_is_asked_nothing(folder: Path, capsys: py
         asked = ["eval", "--endpoint", endpoint.url, "--model", "x", *OPTIONS[:2], *OPTIONS[4:]]
         assert main([*asked, "--rewards", "own_rewards.py:counted"]) == 2
         assert not endpoint.requests
-    assert "it reads 'completion_ids', which a model's tokenizer makes, and none" in capsys.readouterr().err
+    assert "it reads 'completion_ids', which a model's tokenizer makes, and no model" in capsys.readouterr().err
 
 
 def test_ranges_are_measured_once_and_recorded(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

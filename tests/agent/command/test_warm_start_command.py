@@ -214,7 +214,7 @@ def test_what_it_refuses(
         ("answers = []", "answers=[] is invalid"),
         ("answers = [1, 0]", "answers.1=0 is invalid: it must be at least 1"),
         ("env_kwargs = 'paper'", "env_kwargs='paper' is invalid"),
-        ("responses = 3", "batch=64 does not hold whole groups of responses=3"),
+        ("responses = 3", "batch=64 is not a multiple of responses=3: change one of them"),
         ("learn_rate = 0.1", "unknown setting 'learn_rate': did you mean learning_rate?"),
     ],
 )

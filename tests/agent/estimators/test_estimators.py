@@ -298,7 +298,7 @@ def test_names_and_kinds_are_checked() -> None:
         register_estimator("vpo", answers="set")
     with pytest.raises(ValueError, match="'single' or 'set'; got 'many'"):
         register_estimator("anything", answers="many")  # type: ignore[arg-type]  # the mistake under test
-    with pytest.raises(ValueError, match=r"unknown estimator 'ppo': did you mean vpo\? choose one of vpo, vpo_pool"):
+    with pytest.raises(ValueError, match=r"unknown method 'ppo': did you mean vpo\? choose one of vpo, vpo_pool"):
         estimator("ppo")
 
 
@@ -320,12 +320,12 @@ def test_methods_of_one_answer_refuse_several(method: str) -> None:
         ({"weights": torch.full((4,), 0.25)}, r"weights need shape .*got \(4,\)"),
         ({"weights": torch.ones(6, 8, 4)}, "must sum to 1 over the objectives; one row is off by 3"),
         ({"weights": torch.tensor([1.5, -0.5, 0, 0]).expand(6, 8, 4)}, "not negative; got -0.5"),
-        ({"scalar_weights": [1, 1, 1]}, "objective weights need 4 values, one per objective; got 3"),
-        ({"scalar_weights": torch.ones(6, 3)}, "objective weights need 4 values, one per objective; got 3"),
-        ({"scalar_weights": torch.ones(5, 4)}, "objective weights need 6 rows, one per prompt; got 5"),
-        ({"scalar_weights": torch.ones(1, 5, 4)}, r"objective weights need shape \(d,\) or \(P, d\)"),
-        ({"scalar_weights": [1.0, -1.0, 1.0, 1.0]}, "objective weights must be finite and not negative; got -1"),
-        ({"scalar_weights": [0.0, 0.0, 0.0, 0.0]}, "objective weights need a positive value.*prompt 0"),
+        ({"scalar_weights": [1, 1, 1]}, "scalar_weights need 4 values, one per objective; got 3"),
+        ({"scalar_weights": torch.ones(6, 3)}, "scalar_weights need 4 values, one per objective; got 3"),
+        ({"scalar_weights": torch.ones(5, 4)}, "scalar_weights need 6 rows, one per prompt; got 5"),
+        ({"scalar_weights": torch.ones(1, 5, 4)}, r"scalar_weights need shape \(d,\) or \(P, d\)"),
+        ({"scalar_weights": [1.0, -1.0, 1.0, 1.0]}, "scalar_weights must be finite and not negative; got -1"),
+        ({"scalar_weights": [0.0, 0.0, 0.0, 0.0]}, "scalar_weights need a positive value.*prompt 0"),
         ({"rewards": torch.zeros(6, 8, 4)}, r"rewards need shape .*got \(6, 8, 4\)"),
         ({"rewards": torch.zeros(6, 0, 3, 4)}, r"none of them 0; got \(6, 0, 3, 4\)"),
         ({"rewards": torch.full((6, 8, 3, 4), math.nan)}, "rewards must be finite; those of prompt 0.*valid"),

@@ -80,7 +80,7 @@ def test_a_cache_that_does_not_follow_rows_is_refused_when_the_model_is_loaded(
     config: str, settings: dict[str, Any], name: str
 ) -> None:
     with pytest.raises(
-        ValueError, match=rf"type '{name}' does not sample from its cache .*: choose one with attention"
+        ValueError, match=rf"type '{name}' samples differently from its cache .*: choose one with attention"
     ):
         LMPolicy(make_model(config, **settings), TOKENIZER)
 

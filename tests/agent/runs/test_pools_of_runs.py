@@ -146,6 +146,11 @@ def test_a_name_that_may_be_a_models_is_answered_with_the_one_that_was_meant(
 ) -> None:
     assert main(["eval", "tiny-maz"]) == 2
     assert capsys.readouterr().err == (
-        "error: 'tiny-maz' is not the path of a run or a pool: did you mean tiny-maze? to evaluate it as a model, add "
+        "error: 'tiny-maz' is neither a run nor a sample file: did you mean tiny-maze? to evaluate it as a model, add "
         "--env, such as --env vpo/Maze-v0\n"
+    )
+    assert main(["eval", "tiny-maze"]) == 2
+    assert capsys.readouterr().err == (
+        "error: 'tiny-maze' is neither a run nor a sample file: to evaluate it as a model, add --env vpo/Maze-v0 "
+        """--env-kwargs '{"preset": "compact"}' --max-new-tokens 60\n"""
     )

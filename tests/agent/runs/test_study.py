@@ -292,7 +292,7 @@ def test_a_run_may_have_chosen_what_its_study_leaves_open(tmp_path: Path) -> Non
         ("seeds = [0, 1]", "seeds = []", "seeds: list should have at least 1 item"),
         ('baseline = "vpo"', 'baseline = "ppo"', "the baseline 'ppo' is none of the study's arms: vpo, grpo"),
         ('label = "grpo"', 'label = "vpo"', "two arms called 'vpo'"),
-        ('method = "grpo"', 'method = "ppo"', "arm 'grpo'.*unknown estimator 'ppo'"),
+        ('method = "grpo"', 'method = "ppo"', "arm 'grpo'.*unknown method 'ppo'"),
         ('method = "grpo"', 'method = "grpo", seed = 3', "arm 'grpo': seed is decided by the study"),
         ("steps = 1", "stepz = 1", "unknown setting 'stepz': did you mean steps"),
         ("[settings]", "[settings", "not valid toml"),

@@ -57,9 +57,9 @@ def test_targets_have_short_names(run: Path) -> None:
         ("", None, "'' does not exist"),
         ("{tmp}/a/b", None, "/a/b' does not exist: give the folder of a run, such as runs/NAME, or of a model"),
         ("{tmp}/runs/mime", None, "/runs/mime' does not exist: did you mean {run}\\? give the folder"),
-        ("tiny-maze", 3, "'tiny-maze' is not the folder of a run, so it has no checkpoint 3"),
+        ("tiny-maze", 3, "'tiny-maze' is not the folder of a run, so it has no checkpoint 3: leave --checkpoint out"),
         ("{run}", 70, "has no checkpoint 70: it has 50, 100"),
-        ("{tmp}", None, "neither a run .* nor a model"),
+        ("{tmp}", None, "neither a run nor a model, since it has no config.json: give the folder of a run"),
     ],
 )
 def test_what_is_not_there_is_said(

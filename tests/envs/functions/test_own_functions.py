@@ -129,14 +129,17 @@ def test_a_list_of_the_wrong_length_and_an_exit_are_failures_too() -> None:
         return 1.0 if response in {str(row["solution"]) for row in ROWS} else sys.exit(3)
 
     for wrong, said in (
-        (first, "ValueError: first gives 1 results for 2 completions, for"),
-        (number, "ValueError: number gives 0.5, no list, for 2 completions, for"),
+        (first, "ValueError: first must return a list with one reward for each of 2 completions, not 1 reward, for"),
+        (number, "ValueError: number must return a list with one reward for each of 2 completions, not 0.5, for"),
         (quits, r"SystemExit \(\S*test_own_functions.py, line \d+\), for"),
     ):
         with pytest.raises(ValueError, match=f"{wrong.__name__} raises {said} the good answer of row 1"):
             made(wrong)
     several = format_answers(["first", "second", "third"])
-    for function, said in ((short, "ValueError: short gives 2 results for 3 completions"), (leaves, "SystemExit: 3")):
+    for function, said in (
+        (short, "ValueError: short must return a list with one reward for each of 3 completions, not 2 rewards"),
+        (leaves, "SystemExit: 3"),
+    ):
         env = made(function)
         batch = env.score_batch([env.task(0)], [several], 3)
         assert batch.status.tolist() == [[Status.INVALID] * 3]
@@ -222,7 +225,8 @@ def test_a_file_and_functions_by_name_are_an_id_with_arguments(tmp_path: Path) -
         ({"columns": {"prompt": "quest"}}, "row 1, field 'quest': there is no such field: did you mean question\\? it"),
         (
             {"columns": {}},
-            "row 1, a row has a prompt, and this one has question, solution, hard: name it with --columns",
+            "row 1, a row needs a field 'prompt', and this one has question, solution, hard: name the field with "
+            "--columns",
         ),
         ({"ranges": {"right": [0, 1]}}, "ranges name 'right', which is no objective: they are correct"),
         ({"ranges": [1, 0]}, "the range of correct must be two finite numbers, the lower one first"),
@@ -232,7 +236,8 @@ def test_a_file_and_functions_by_name_are_an_id_with_arguments(tmp_path: Path) -
         ({"source": ROWS[:1]}, "FILE has no row for split 'test'"),
         (
             {"rewards": [lambda colour: 0.0]},
-            "needs 'colour', which is neither prompt, response nor a field of the rows",
+            r"needs 'colour', which is neither prompt, response nor a field of the rows \(.*\): name the field with "
+            "--columns colour=FIELD, or give",
         ),
     ],
 )

@@ -18,8 +18,8 @@ CHATS = [{**row, "prompt": [{"role": "user", "content": row["prompt"]}]} for row
 OF_A_TRAINER = ["completion_ids", "trainer_state"]
 USES = ["{}.global_step", "len({})", "[x for x in {}]", "{}[0]", "{}('a', 1)", "not {}"]
 WHY = {
-    "completion_ids": "it reads 'completion_ids', which a model's tokenizer makes, and none was loaded",
-    "trainer_state": "it reads 'trainer_state', which a training has, and this is none",
+    "completion_ids": "it reads 'completion_ids', which a model's tokenizer makes, and no model is loaded",
+    "trainer_state": "it reads 'trainer_state', which belongs to a training run, and there is none here",
 }
 
 
