@@ -146,8 +146,9 @@ def finished(
 @pytest.fixture
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A registry of estimators that this test may add to; the modules imported for them are forgotten with them."""
-    from vpo_agent.estimators import registry
+    from vpo_agent.estimators import catalogue, registry
 
+    assert catalogue.advantages  # the built-in methods stay registered after the test
     before, added = set(sys.modules), dict(registry._REGISTRY)
     monkeypatch.setattr(registry, "_REGISTRY", added)
     yield

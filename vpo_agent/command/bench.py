@@ -33,8 +33,8 @@ def add_parser(commands: Commands) -> None:
         "models",
         nargs="*",
         metavar="MODEL",
-        help="run, model (bundled, folder, GGUF file, Hub name), or optimum for the exact best answers; TASK=MODEL is "
-        "for one task (default: the bundled base of each task)",
+        help="run, model (bundled, folder, GGUF file, Hub name), optimum for the exact best answers, or blind for "
+        "answers that do not read the task; TASK=MODEL is for one task (default: the bundled base of each task)",
     )
     add(
         "--track",

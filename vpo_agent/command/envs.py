@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vpo_agent.command.parser import ENV_HELP, Commands, Failed, add_env_options, at_least, json_list
-from vpo_agent.command.rewards import columns
+from vpo_agent.command.parser import ENV_HELP, Commands, Failed, add_env_options, at_least
+from vpo_agent.command.rewards import MEASURED, columns, read_range_options
 from vpo_agent.progress import progress
 from vpo_agent.runs.continuing import vpo_command
 
@@ -71,7 +71,10 @@ def add_parser(commands: Commands) -> None:
         help="fields that have other names in the file, such as prompt=question",
     )
     checker.add_argument(
-        "--range", type=json_list, metavar="LOW,HIGH", help="range of the rewards of the functions (default: 0,1)"
+        "--range",
+        action="append",
+        metavar="LOW,HIGH",
+        help="range of the rewards: LOW,HIGH for all functions, or NAME=LOW,HIGH for one (default: 0,1)",
     )
     checker.add_argument(
         "--num-tasks", type=at_least(1), metavar="N", help="tasks to check (default: 8, or 64 prompts of a file)"
@@ -247,7 +250,7 @@ def check(arguments: argparse.Namespace) -> None:
     from vpo_envs.checking.functions import FunctionRewards, read_rows
     from vpo_envs.checking.subject import EnvSubject
     from vpo_envs.common.wording import counted
-    from vpo_envs.functions.rewards import load_functions, read_range
+    from vpo_envs.functions.rewards import load_functions
     from vpo_envs.registration import make_text_env
 
     if arguments.prompts is None:
@@ -258,9 +261,11 @@ def check(arguments: argparse.Namespace) -> None:
         return
     if arguments.env_kwargs:
         raise ValueError("--env-kwargs needs an environment, and --prompts reward functions: leave one of them out")
-    bounds = read_range(arguments.range or [0, 1], "--range")
+    ranges = read_range_options(arguments.range or ["0,1"])
+    if ranges == MEASURED:
+        raise ValueError(f"--range {MEASURED} is for training: the table below the checks shows the measured ranges")
     prompts = read_rows(arguments.prompts, columns(arguments.columns))[: arguments.num_tasks or 64]
-    rewards = FunctionRewards(load_functions(arguments.id), prompts, bounds)
+    rewards = FunctionRewards(load_functions(arguments.id), prompts, ranges)
     said = (
         f"prompts for several answers say: {rewards.said_in_prompts}\neach objective is described by the first line of "
         """its function's docstring; --env-kwargs '{"name_objectives": false}' leaves this sentence out in training"""

@@ -285,7 +285,8 @@ def add_endpoint_options(parser: argparse.ArgumentParser) -> None:
         "--reply-timeout",
         type=_seconds,
         metavar="S",
-        help=f"seconds after which an incomplete reply fails (default: {REPLY_S:g}, or --timeout if longer)",
+        help="seconds that a try of a request may take on average, even if bytes keep coming (default: "
+        f"{REPLY_S:g}, or --timeout if longer)",
     )
     add.add_argument("--retries", type=at_least(0), metavar="N", help="further tries of a failed request (default: 7)")
 

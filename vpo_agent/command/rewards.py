@@ -55,7 +55,7 @@ def with_own_rewards(arguments: Mapping[str, Any]) -> dict[str, Any]:
     env_kwargs: dict[str, Any] = {"source": source, "rewards": rewards}
     if renamed := columns(given.get("columns")):
         env_kwargs["columns"] = renamed
-    ranges = _ranges(given.get("range", []))
+    ranges = read_range_options(given.get("range", []))
     if ranges == MEASURED:
         from vpo_envs.checking.functions import measured_ranges, read_rows
         from vpo_envs.functions.rewards import load_functions
@@ -83,7 +83,7 @@ def columns(text: str | None) -> dict[str, str]:
     return {name.strip(): field.strip() for name, _, field in pairs}
 
 
-def _ranges(texts: list[str]) -> Any:
+def read_range_options(texts: list[str]) -> Any:
     """Return one range for all rewards, ranges by name, ``measured``, or nothing."""
     if texts == [MEASURED]:
         return MEASURED

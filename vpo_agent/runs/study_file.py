@@ -24,6 +24,11 @@ RESULTS = "results"
 """Folder beside a study file that holds the data files of its runs."""
 NAME = r"^[\w+-][\w.+-]*$"
 """What a folder may be called: no name that begins with a dot is one of another folder, or hidden."""
+NAME_RULE = "a name has letters, digits, dots, hyphens and underscores alone, and does not begin with a dot"
+MISPLACED = {
+    "missing": "it is missing: vpo study --example shows a study file",
+    "extra_forbidden": "it is unknown: settings of runs stand under settings; vpo study --example shows a file",
+}
 
 
 class Arm(BaseModel, frozen=True, extra="forbid"):
@@ -107,7 +112,10 @@ def read_study(path: Path) -> Study:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"the study {str(path)!r}: {field}: {first['msg'].lower()}") from None
+        if first["type"] in ("missing", "extra_forbidden"):
+            raise ValueError(f"the study {str(path)!r}: {field}: {MISPLACED[first['type']]}") from None
+        reason = NAME_RULE if first["type"] == "string_pattern_mismatch" else first["msg"].lower()
+        raise ValueError(f"the study {str(path)!r}: {field}={first['input']!r:.80} is invalid: {reason}") from None
     labels = [arm.label for arm in study.arms]
     for kind, known in (("arms", labels), ("tasks", [task.label for task in study.tasks])):
         for label in known:

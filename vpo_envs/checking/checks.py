@@ -436,11 +436,16 @@ def _override(subject: Subject) -> str:
 
 
 def _range(subject: Subject) -> str:
-    low, high = subject.bounds
     subject.all()
+    ranges = dict(zip(subject.names, (f"[{low:g}, {high:g}]" for low, high in subject.ranges), strict=True))
+    if len(set(ranges.values())) == 1:
+        every = next(iter(ranges.values()))
+        if subject.outside:
+            raise CheckFailed(f"outside {every}: {'; '.join(subject.outside.values())}")
+        return f"all in {every}"
     if subject.outside:
-        raise CheckFailed(f"outside [{low:g}, {high:g}]: {'; '.join(subject.outside.values())}")
-    return f"all in [{low:g}, {high:g}]"
+        raise CheckFailed("; ".join(f"outside {ranges[name]}: {fault}" for name, fault in subject.outside.items()))
+    return "; ".join(f"{name} in {own}" for name, own in ranges.items())
 
 
 def _sign(subject: Subject) -> str:

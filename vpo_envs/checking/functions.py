@@ -17,6 +17,7 @@ from vpo_envs.functions.rewards import (
     good_responses,
     objectives_sentence,
     read_prompt_row,
+    read_ranges,
 )
 from vpo_envs.text import as_text
 
@@ -25,13 +26,24 @@ MEASURED_ON = 64
 
 
 class FunctionRewards(Subject):
-    """The rewards of plain functions, called as :class:`vpo_envs.functions.rewards.RewardFunctions` says."""
+    """The rewards of plain functions, called as :class:`vpo_envs.functions.rewards.RewardFunctions` says.
 
-    def __init__(self, functions: Mapping[str, Function], rows: Sequence[Row], bounds: tuple[float, float]) -> None:
+    ``ranges`` holds the lowest and highest reward, of all functions or by the name of the objective; ``None`` allows
+    any reward.
+    """
+
+    def __init__(
+        self,
+        functions: Mapping[str, Function],
+        rows: Sequence[Row],
+        ranges: Sequence[float] | Mapping[str, Sequence[float]] | None = (0.0, 1.0),
+    ) -> None:
         super().__init__()
-        self.bounds, self._rows = bounds, rows
+        self._rows = rows
         self._functions = RewardFunctions(functions, rows)
         self.names = self._functions.names
+        free = [(-np.inf, np.inf)] * len(self.names)
+        self.ranges = free if ranges is None else read_ranges(self.names, ranges)
         self.said_in_prompts = objectives_sentence(self._functions.described)
         """What a prompt for several answers says of the objectives."""
         self.waiting = self._functions.waiting
@@ -54,7 +66,7 @@ class FunctionRewards(Subject):
 
 def measured_ranges(functions: Mapping[str, Function], rows: Sequence[Row]) -> dict[str, list[float]]:
     """Return the lowest and highest reward by objective, over good answers, those to other prompts, and poor ones."""
-    subject = FunctionRewards(functions, rows[:MEASURED_ON], (-np.inf, np.inf))
+    subject = FunctionRewards(functions, rows[:MEASURED_ON], ranges=None)
     ranges = {row.objective: [float(f"{row.lowest:.6g}"), float(f"{row.highest:.6g}")] for row in subject.table()}
     for name in subject.waiting:
         raise ValueError(

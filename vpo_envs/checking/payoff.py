@@ -59,7 +59,7 @@ def payoff(subject: Subject) -> Payoff | str:
     sums = np.zeros(3)
     for vectors, case in zip(tried, subject.cases, strict=True):
         active = ~np.isnan(vectors[0])
-        points = (vectors[:, active] - low) / (high - low)
+        points = ((vectors - low) / (high - low))[:, active]
         points = points[~np.isnan(points).any(axis=1)].clip(0.0, 1.0)
         sums += best_sets(points, case.weights[active] / case.weights[active].sum()) if active.any() else 0.0
     if not sums.any():

@@ -69,7 +69,7 @@ class Subject(ABC):
     """Reward vectors of responses to some prompts, and what answers of several kinds score."""
 
     names: tuple[str, ...]
-    bounds: tuple[float, float] = (0.0, 1.0)
+    ranges: Sequence[tuple[float, float]]
     """The lowest and highest score that each objective may have."""
     cases: Sequence[Case]
 
@@ -84,6 +84,12 @@ class Subject(ABC):
         """Why nothing could be scored in another process; empty if it could."""
         self._excess: dict[str, float] = {}
         self._random = random.Random(0)
+
+    @property
+    def bounds(self) -> tuple[Floats, Floats]:
+        """The lowest scores and the highest scores of :attr:`ranges`, each (d,)."""
+        low, high = np.array(self.ranges).T
+        return low, high
 
     def score(self, cases: Sequence[int], responses: Sequence[str]) -> Floats:
         """Return the vectors (n, d) of responses to the cases with these indices; NaN for what is not scored."""
@@ -212,6 +218,7 @@ class EnvSubject(Subject):
     def __init__(self, env: AnyEnv, num_tasks: int) -> None:
         super().__init__()
         self.env, self.num_tasks, self.names = env, num_tasks, env.objective_names
+        self.ranges = [(0.0, 1.0)] * len(self.names)
 
     @property
     def in_batches(self) -> bool:

@@ -29,7 +29,7 @@ from vpo_envs.functions.rewards import (
     load_functions,
     objectives_sentence,
     read_prompt_row,
-    read_range,
+    read_ranges,
 )
 from vpo_envs.tasks.base import BUILTIN, TaskEnv, in_random_order
 from vpo_envs.text import Prompt, answer_tags, as_messages, as_text, several_answers
@@ -46,7 +46,6 @@ POOR = (
     "The weather was fine on that day, and many went for a walk.",
 )
 """Answers that hardly any prompt asks for."""
-Range = tuple[float, float]
 
 
 class ChatMessage(Frozen):
@@ -147,7 +146,7 @@ class FunctionsEnv(TaskEnv[PromptTask, str, RewardsOutcome]):
         super().__init__(source=source, **options)
         self.functions = RewardFunctions(functions, [task.row for task in self.rows])
         names = self.functions.names
-        self.ranges = _ranges_of(names, ranges)
+        self.ranges = read_ranges(names, ranges)
         """Lowest and highest reward of each objective."""
         self.objectives = tuple(
             Objective(name, text or f"Reward function {name}", partial(_scaled, number, *self.ranges[number]))
@@ -351,13 +350,6 @@ def from_functions(
             assert isinstance(made, FunctionsEnv)
             return made
     return FunctionsEnv(source=source, rewards=rewards, **options)
-
-
-def _ranges_of(names: Sequence[str], given: Any) -> tuple[Range, ...]:
-    by_objective = given if isinstance(given, Mapping) else dict.fromkeys(names, given)
-    if unknown := [name for name in by_objective if name not in names]:
-        raise ValueError(f"ranges name {unknown[0]!r}, which is no objective: they are {', '.join(names)}")
-    return tuple(read_range(by_objective.get(name, (0.0, 1.0)), f"the range of {name}") for name in names)
 
 
 def _scaled(number: int, low: float, high: float, outcome: RewardsOutcome) -> float:

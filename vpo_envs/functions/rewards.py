@@ -15,6 +15,8 @@ from vpo_envs.common.imports import asked_module, import_modules
 from vpo_envs.common.wording import counted, did_you_mean, told
 from vpo_envs.text import as_messages, as_text
 
+Range = tuple[float, float]
+"""The lowest and the highest reward."""
 Function = Callable[..., Any]
 Row = dict[str, Any]
 Encode = Callable[[Sequence[str]], list[list[int]]]
@@ -327,11 +329,26 @@ def _read_message(number: int, message: Mapping[str, Any]) -> dict[str, str]:
     return {"role": str(message.get("role", "user")), "content": content}
 
 
-def read_range(given: Any, name: str) -> tuple[float, float]:
-    """Return a range of rewards; ValueError with this name unless it is two finite numbers, the lower one first."""
+def read_ranges(names: Sequence[str], given: Any) -> tuple[Range, ...]:
+    """Return the range of each reward with one of these names, from one range for all of them or ranges by name.
+
+    A reward whose name is left out has the range from 0 to 1.
+
+    Raises:
+        ValueError: A range of an unknown name, or one that is not two finite numbers, the lower one first.
+    """
+    by_name = given if isinstance(given, Mapping) else dict.fromkeys(names, given)
+    if unknown := [name for name in by_name if name not in names]:
+        raise ValueError(f"ranges name {unknown[0]!r}, which is no objective: they are {', '.join(names)}")
+    return tuple(_read_range(by_name.get(name, (0.0, 1.0)), name) for name in names)
+
+
+def _read_range(given: Any, name: str) -> Range:
     fits = isinstance(given, list | tuple) and len(given) == 2 and all(type(end) in (int, float) for end in given)
     if not fits or not -np.inf < given[0] < given[1] < np.inf:
-        raise ValueError(f"{name} must be two finite numbers, the lower one first, such as 0,1; got {given!r}")
+        raise ValueError(
+            f"the range of {name} must be two finite numbers, the lower one first, such as 0,1; got {given!r}"
+        )
     return float(given[0]), float(given[1])
 
 

@@ -287,9 +287,15 @@ def test_a_run_may_have_chosen_what_its_study_leaves_open(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('name = "tiny"', "", "name: field required"),
-        ('name = "tiny"', 'name = "../up"', "name: string should match pattern"),
-        ("seeds = [0, 1]", "seeds = []", "seeds: list should have at least 1 item"),
+        ('name = "tiny"', "", "name: it is missing: vpo study --example shows a study file"),
+        (
+            'name = "tiny"',
+            'name = "../up"',
+            r"name='\.\./up' is invalid: a name has letters, digits, dots, hyphens and underscores alone",
+        ),
+        ("seeds = [0, 1]", "seeds = []", r"seeds=\[\] is invalid: list should have at least 1 item"),
+        ("seeds = [0, 1]", "seeds = [0, 1.5]", r"seeds\.1=1\.5 is invalid: input should be a valid integer"),
+        ("seeds = [0, 1]", "seeds = [0, 1]\nsteps = 2", "steps: it is unknown: settings of runs stand under settings"),
         ('baseline = "vpo"', 'baseline = "ppo"', "the baseline 'ppo' is none of the study's arms: vpo, grpo"),
         ('label = "grpo"', 'label = "vpo"', "two arms called 'vpo'"),
         ('method = "grpo"', 'method = "ppo"', "arm 'grpo'.*unknown method 'ppo'"),

@@ -104,7 +104,7 @@ def ordered(prompt: str, response: str, sum: str) -> float:
 
 @cache
 def findings(*functions: Callable[..., Any]) -> dict[str, tuple[str, str]]:
-    found, _ = check_each(FunctionRewards({one.__name__: one for one in functions}, ROWS, (0.0, 1.0)))
+    found, _ = check_each(FunctionRewards({one.__name__: one for one in functions}, ROWS))
     return {check: (verdict, detail) for check, verdict, detail in found}
 
 
@@ -182,7 +182,7 @@ def test_objectives_that_do_not_look_at_the_prompt_have_no_sign() -> None:
     def lengthy(response: str) -> float:
         return min(1.0, len(response) / 60)
 
-    for row in FunctionRewards({"a": brief, "b": lengthy}, ROWS, (0.0, 1.0)).table():
+    for row in FunctionRewards({"a": brief, "b": lengthy}, ROWS).table():
         assert row.good == pytest.approx(row.others)
     assert verdicts(brief, lengthy)["sign"] == "ok"
 
@@ -194,10 +194,10 @@ def test_a_function_may_return_a_mapping_of_objectives_and_leave_some_out() -> N
     def with_one_that_never_tells(response: str, sum: str) -> dict[str, float | None]:
         return {**several(response, sum), "never": None}
 
-    rewards = FunctionRewards({"several": several}, ROWS, (0.0, 1.0))
+    rewards = FunctionRewards({"several": several}, ROWS)
     assert rewards.names == ("several.right", "several.brief")
     assert {one.check for one in check_each(rewards)[0] if one.verdict == "FAIL"} == set()
-    rewards = FunctionRewards({"several": with_one_that_never_tells}, ROWS, (0.0, 1.0))
+    rewards = FunctionRewards({"several": with_one_that_never_tells}, ROWS)
     assert rewards.names == ("several.right", "several.brief", "several.never")
     faults = {one.check: one.detail for one in check_each(rewards)[0] if one.verdict == "FAIL"}
     assert set(faults) == {"constant objectives"}
@@ -250,6 +250,24 @@ def test_a_failed_check_is_exit_status_1(module: Path, prompts: Path, capsys: py
     assert captured.err == "error: 1 of 10 checks failed: constant objectives\n"
 
 
+@pytest.mark.parametrize(
+    ("ranges", "status", "said"),
+    [
+        (["right=0,1", "penalty=-200,0"], 0, "right in [0, 1]; penalty in [-200, 0]"),
+        (["penalty=-20,0"], 1, "outside [-20, 0]: penalty gives -200 for the response"),
+        (["-200,1"], 0, "all in [-200, 1]"),
+        ([], 1, "outside [0, 1]: penalty gives -200 for the response"),
+    ],
+)
+def test_each_function_may_have_a_range_of_its_own(
+    ranges: list[str], status: int, said: str, module: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module.write_text(MODULE + "def penalty(prompt, response): return 200 * worked(prompt, response) - 200\n")
+    options = [option for text in ranges for option in ("--range", text)]
+    assert main(["check", f"{module}:right,penalty", "--prompts", str(prompts), *options]) == status
+    assert said in capsys.readouterr().out
+
+
 def test_functions_are_named_in_several_ways(module: Path) -> None:
     assert list(load_functions(f"{module}:right,brief")) == ["right", "brief"]
     assert list(load_functions(f"{module}:named")) == ["first", "second"]
@@ -270,8 +288,11 @@ def test_functions_are_named_in_several_ways(module: Path) -> None:
         (
             "{}:good",
             ["--range", "1,0"],
-            "--range must be two finite numbers, the lower one first, such as 0,1; got [1, 0]",
+            "the range of right must be two finite numbers, the lower one first, such as 0,1; got [1.0, 0.0]",
         ),
+        ("{}:good", ["--range", "low"], "--range must be like 0,1 or NAME=0,1 or measured, got 'low'"),
+        ("{}:good", ["--range", "brieff=0,2"], "ranges name 'brieff', which is no objective: they are right, worked"),
+        ("{}:good", ["--range", "measured"], "--range measured is for training"),
         ("{}:good", ["--env-kwargs", '{"a": 1}'], "--env-kwargs needs an environment"),
         ("{}:good", ["--prompts", "none.jsonl"], "none.jsonl: no such file"),
     ],
@@ -309,5 +330,5 @@ def test_a_chat_is_a_prompt_and_a_whole_response_may_stand_for_the_answer(tmp_pa
     path.write_text(f"{json.dumps(row)}\n{json.dumps(row)}\n")
     rows = read_rows(str(path))
     assert rows[0]["prompt"] == row["prompt"]
-    case = FunctionRewards({"f": lambda response: 1.0}, rows, (0.0, 1.0)).cases[0]
+    case = FunctionRewards({"f": lambda response: 1.0}, rows).cases[0]
     assert (case.prompt, case.good) == ("s\n\nu", ("r",))

@@ -148,7 +148,7 @@ def test_which_objectives_count_is_asked_again_once_there_is_a_tokenizer() -> No
 @pytest.mark.parametrize("name", OF_A_TRAINER)
 def test_a_check_names_what_it_cannot_try(name: str) -> None:
     functions = {"waits": function_that(f"{name}[0]", name)}
-    findings, _ = check_each(FunctionRewards(functions, ROWS, (0.0, 1.0)))
+    findings, _ = check_each(FunctionRewards(functions, ROWS))
     failed = [finding.detail for finding in findings if finding.verdict == "FAIL"]
     assert any(WHY[name] in detail for detail in failed)
     with pytest.raises(ValueError, match=f"the range of waits cannot be measured before a model is there .*{name}"):
