@@ -64,7 +64,9 @@ def add_parser(commands: Commands) -> None:
         "status is 0 if no check failed, 1 if a check failed, and 2 if nothing could be checked.",
     )
     checker.add_argument("id", help=f"{ENV_HELP}; with --prompts, reward functions as MODULE:NAME or FILE.py:A,B")
-    checker.add_argument("--prompts", metavar="FILE", help="JSON Lines with one prompt and answer per line")
+    checker.add_argument(
+        "--prompts", metavar="FILE", help="JSON Lines (or JSON, parquet, hf:org/name) with a prompt and an answer"
+    )
     checker.add_argument(
         "--columns",
         metavar="NAME=FIELD,…",

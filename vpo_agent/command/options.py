@@ -185,7 +185,7 @@ def settings_parser(
         help=f"settings to start from: {', '.join(presets)} (default: {default_preset}, which gives the "
         "defaults below; no preset if --env or --config names another environment)",
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML or JSON settings, which replace the preset's")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML or JSON settings, over those of the preset")
     parser.add_argument("--resume", action="store_true", help="continue the run --name from its last checkpoint")
     add_accept_option(parser)
     parser.add_argument("--overwrite", action="store_true", help="delete what the run folder holds and start again")

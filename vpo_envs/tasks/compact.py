@@ -1,4 +1,4 @@
-"""Small versions of the tasks for small models: short prompts, and specialists that a compromise beats under the mean.
+"""Small versions of the tasks for small models: short prompts, and specialists below a compromise in scalar reward.
 
 Every task has ``specialists``, each of which earns 1 on one objective and 0 on the others. It also has a
 ``compromise``, which earns a part of every objective and has a higher mean than a specialist. A method that sees the

@@ -133,9 +133,9 @@ class CodeCompactEnv(CompactEnv[SuiteTask, SuiteOutcome]):
 
     The prompt states what each customer wants, such as ``a backwards ascending twice``. All of them want the same steps
     in the same order, and each one step more, anywhere among them. Each customer tests programs on lists of integers.
-    In some of the tests the own wish makes no difference, so that the common steps alone pass; in the others no other
-    customer's program does. With the knob ``named`` the prompt states the common steps in a line of their own, ``all
-    backwards twice``, then what each wants after them, such as ``a ascending``.
+    On some of the tests the customer's own step makes no difference, so the common steps alone pass. On the others, no
+    other customer's program passes. With the knob ``named`` the prompt states the common steps in a line of their own,
+    ``all backwards twice``, then what each wants after them, such as ``a ascending``.
 
     ## Action space
 

@@ -15,8 +15,8 @@ class CountdownCompactEnv(CountdownEnv):
     ## Description
 
     As in ``CountdownEnv``, but only an exact hit earns anything (``tolerance`` is 1), and every intermediate result
-    must be a whole number. Two of the numbers hit the target that the mean prefers, and the other targets need all
-    three. Each task is certified by its exact front as with ``preset="conflict"``. The prompt is a few words.
+    must be a whole number. Two of the numbers hit the target with the highest scalar reward, and the other targets
+    need all three. Each task is certified by its exact front as with ``preset="conflict"``. The prompt is a few words.
 
     Args:
         difficulty: Knobs by name; see ``vpo_envs.tasks.countdown.generate.CountdownConfig``.

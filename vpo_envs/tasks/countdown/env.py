@@ -52,8 +52,8 @@ class CountdownEnv(TaskEnv[CountdownTask, Expression, CountdownOutcome]):
 
     With ``preset="conflict"`` neighbouring targets are a little less than ``tolerance`` apart, and each task is
     certified by its exact front. The utility of the best three expressions is at least 1.3 times that of the best one
-    (``min_set_gain``). It is at least 1.15 times that of the best three expressions whose mean is within 0.02 of the
-    best (``min_vector_gain``).
+    (``min_set_gain``). It is at least 1.15 times that of the best three expressions whose scalar reward is within 0.02
+    of the best (``min_vector_gain``).
 
     ``pareto_front()`` is exact. It is also exact for a subclass whose objectives never fall when a value is closer to a
     target or an expression uses fewer numbers.
@@ -101,7 +101,7 @@ class CountdownEnv(TaskEnv[CountdownTask, Expression, CountdownOutcome]):
         return [fact_grid(len(task.numbers))]
 
     def demonstrations(self, task: CountdownTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return expressions of the front, the best for an objective or for their mean first, and then random ones."""
+        """Return expressions of the front: first the best on an objective or by scalar reward, then random ones."""
         expressions = front_expressions(task)
         best = [expressions[i] for i in of_each_kind(rng, front_vectors(expressions, task))]
         return self.different(task, chain(best, endless(partial(_random_expression, task, rng))), num_answers)

@@ -42,8 +42,9 @@ class MazeCompactEnv(MazeEnv):
     1. ``diamond``: the share of the diamonds collected.
     2. ``haste``: (budget - steps) / (budget - steps of a shortest route), the share of the steps saved.
 
-    With ``reward_shape="exit"`` they are ``completion``, ``gold`` and ``diamond``: under the mean the direct way to the
-    exit scores half as much as the best route, and gold and diamonds lie far from it. ``pareto_front()`` is exact.
+    With ``reward_shape="exit"`` they are ``completion``, ``gold`` and ``diamond``: by the scalar reward, the direct
+    way to the exit scores half as much as the best route, and gold and diamonds lie far from it. ``pareto_front()`` is
+    exact.
 
     Args:
         reward_shape: ``"linear"`` or ``"exit"``.

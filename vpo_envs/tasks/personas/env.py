@@ -61,7 +61,7 @@ class PersonasEnv(TaskEnv[PersonasTask, str, PersonasOutcome]):
 
     With ``preset="paper"`` one text can pass all checks. With ``"conflict"`` every task is certified by its exact
     front: the utility of the best three texts is at least 1.3 times that of the best one (``min_set_gain``). It is at
-    least 1.15 times that of the best three texts whose mean is within 0.02 of the best (``min_vector_gain``).
+    least 1.15 times that of the best three texts whose scalar reward is within 0.02 of the best (``min_vector_gain``).
 
     ``pareto_front()`` is exact: the points are the maximal sets of checks without a contradiction, each with a text
     that passes them, and no text passes two checks that contradict each other.
