@@ -16,9 +16,9 @@ def add_parser(commands: Commands) -> None:
     report = commands.add_parser(
         "compare",
         help="compare finished runs or sample files in one report",
-        description="Compare runs on the prompts that they were all evaluated on. Runs with the same method and training "
-        "settings are one method; their seeds may differ. The folder --out gets tables, figures and report.html, which "
-        "opens offline.",
+        description="Compare runs on the prompts that they were all evaluated on. Runs with the same method and "
+        "training settings are one method; their seeds may differ. The folder --out gets tables, figures and "
+        "report.html, which opens offline.",
     )
     page = commands.add_parser(
         "explore",

@@ -36,7 +36,8 @@ def compare_runs(
     """Compare runs on the same prompts and write the folder ``out``, completely or not at all.
 
     Runs with the same method and training settings are one method; their seeds may differ. The folder gets
-    ``report.html`` (self-contained), ``compare.md``, ``compare.json`` and the figures; it replaces an earlier comparison.
+    ``report.html`` (self-contained), ``compare.md``, ``compare.json`` and the figures. It replaces an earlier
+    comparison.
 
     Args:
         folders: Folders of finished runs, folders that ``vpo eval`` wrote, or sample files. A sequence of them is one

@@ -24,7 +24,7 @@ RESULTS = "results"
 """Folder beside a study file that holds the data files of its runs."""
 NAME = r"^[\w+-][\w.+-]*$"
 """What a folder may be called: no name that begins with a dot is one of another folder, or hidden."""
-NAME_RULE = "a name has letters, digits, dots, hyphens and underscores alone, and does not begin with a dot"
+NAME_RULE = "use only letters, digits, _, +, - and dots, and do not begin with a dot"
 MISPLACED = {
     "missing": "it is missing: vpo study --example shows a study file",
     "extra_forbidden": "it is unknown: settings of runs stand under settings; vpo study --example shows a file",

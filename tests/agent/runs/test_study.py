@@ -291,7 +291,7 @@ def test_a_run_may_have_chosen_what_its_study_leaves_open(tmp_path: Path) -> Non
         (
             'name = "tiny"',
             'name = "../up"',
-            r"name='\.\./up' is invalid: a name has letters, digits, dots, hyphens and underscores alone",
+            r"name='\.\./up' is invalid: use only letters, digits, _",
         ),
         ("seeds = [0, 1]", "seeds = []", r"seeds=\[\] is invalid: list should have at least 1 item"),
         ("seeds = [0, 1]", "seeds = [0, 1.5]", r"seeds\.1=1\.5 is invalid: input should be a valid integer"),
