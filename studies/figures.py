@@ -2,29 +2,53 @@
 
     python studies/figures.py
 
-docs/images/conflict.svg shows, for each task of studies/conflict.toml, what the best of k answers scores (utility@k)
-after each method, beside the better base and the exact front. `python studies/pages.py` compares the files with the
-data, and with --write it writes them too. The card is opaque and light, so that it can be read on a dark page as well.
+Each figure is docs/images/NAME.svg, for a study of that name. It shows for each task what k answers score after each
+method (utility@k), or the share of tasks that one of k answers solves (pass@k), beside the better base and the exact
+front. `python studies/pages.py` compares the files with the data, and with --write it writes them too. The card is
+opaque and light, so that it can be read on a dark page as well.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from tables import BASE, CURVE, RESULTS, STUDIES, StudyScores, TaskScores
+from tables import BASE, CURVE, KS, RESULTS, STUDIES, Measure, StudyScores, TaskScores
 
 from vpo_agent.measure.intervals import Band, interval
+from vpo_agent.measure.pool import Floats
 from vpo_agent.runs.study_file import read_study
 
 IMAGES = Path("docs/images")
-FIGURES = ("conflict",)
-"""Studies that have a figure, which is named after them."""
-LINES = {BASE: ("base", "#57606a"), "grpo": ("GRPO", "#b34700"), "vpo": ("VPO", "#0067a3")}
+
+
+class Figure(NamedTuple):
+    """What the figure of a study shows."""
+
+    measure: Measure
+    ks: tuple[int, ...]
+    """Numbers of answers at which the measure is known."""
+    marked: tuple[int, ...]
+    """Those that have a dot, which the tables state."""
+    methods: tuple[str, ...]
+
+
+FIGURES: Mapping[str, Figure] = {
+    "conflict": Figure("utility", CURVE, (1, 3, 30), (BASE, "grpo", "vpo")),
+    "rare_specialists": Figure("utility", CURVE, (1, 3, 30), (BASE, "grpo", "max_at_k", "vpo")),
+    "edge": Figure("pass", KS, KS, (BASE, "grpo", "vpo", "max_at_k")),
+}
+"""By the name of its study, the figure."""
+LINES = {
+    BASE: ("base", "#57606a"),
+    "grpo": ("GRPO", "#b34700"),
+    "max_at_k": ("max_at_k", "#1a7f37"),
+    "vpo": ("VPO", "#0067a3"),
+}
 """By method, its name in the legend and its colour, which has a contrast of 4.5 with white."""
 FRONT = "exact front"
 INK, FAINT_INK, RULE, PAPER = "#1f2328", "#57606a", "#d0d7de", "#ffffff"
@@ -32,60 +56,57 @@ INK, FAINT_INK, RULE, PAPER = "#1f2328", "#57606a", "#d0d7de", "#ffffff"
 COLUMNS, PANEL, HEIGHT = 2, 240, 220
 """Panels in a row, and the width and height of one, of which the margins are a part."""
 LEFT, RIGHT, TOP, BOTTOM = 44, 12, 30, 34
-SHOWN_KS = (1, 3, 10, 30)
-"""Numbers of answers that are written on the axis."""
-MARKED_KS = (1, 3, 30)
-"""Numbers of answers that have a dot, which the tables state."""
-STEP = 0.1
-"""Distance of the lines behind the curves."""
+MOST_LINES = 6
+"""Most lines behind the curves at a distance of 0.1; more are drawn at a distance of 0.2."""
 
 
 class Curve(NamedTuple):
-    """What one method scores on one task, at each of :data:`CURVE`."""
+    """What one method scores on one task, at each number of answers of the figure."""
 
     method: str
     band: Band
     """Means and 95 % intervals, each (K,)."""
 
 
-def curves(task: TaskScores) -> list[Curve]:
+def curves(task: TaskScores, figure: Figure) -> list[Curve]:
     """Return the curves of the better base at each k, and of the methods that the task has data files of."""
     drawn = []
-    for method in LINES:
+    for method in figure.methods:
         bands = []
-        for k in CURVE:
-            name = task.better_base("utility", k) if method == BASE else method
-            values = task.values(name or "", "utility", k)
+        for k in figure.ks:
+            name = task.better_base(figure.measure, k) if method == BASE else method
+            values = task.values(name or "", figure.measure, k)
             if values:
                 bands.append(interval(np.stack([*values.values()]), task.tasks))
-        if len(bands) == len(CURVE):
+        if len(bands) == len(figure.ks):
             drawn.append(Curve(method, Band(*(np.array(values) for values in zip(*bands, strict=True)))))
     return drawn
 
 
-def drawing(scores: StudyScores) -> str:
+def drawing(scores: StudyScores, figure: Figure) -> str:
     """Return the figure of a study as SVG: one panel for each task, then the legend."""
-    panels = {label: (curves(task), front_of(task)) for label, task in scores.tasks.items()}
+    panels = {label: (curves(task, figure), front_of(task, figure)) for label, task in scores.tasks.items()}
     known = [value for of_task, _ in panels.values() for curve in of_task for value in curve.band.mean]
     known += [front for _, front in panels.values() if front is not None]
-    low, high = np.floor(min(known) / STEP) * STEP, np.ceil(max(known) / STEP) * STEP
+    step = 0.1 if max(known) - min(known) < 0.1 * MOST_LINES else 0.2
+    ticks = np.arange(np.floor(min(known) / step), np.ceil(max(known) / step) + 1) * step
     rows = -(-(len(panels) + 1) // COLUMNS)
     width, height = COLUMNS * PANEL + 16, rows * HEIGHT + 12
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         'role="img" font-family="system-ui, sans-serif" font-size="14">',
-        f"<title>Utility@k on the tasks of the study {escape(scores.study.name)}</title>",
+        f"<title>{figure.measure}@k on the tasks of the study {escape(scores.study.name)}</title>",
         f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="10" fill="{PAPER}" stroke="{RULE}"/>',
     ]
     for number, (label, (of_task, front)) in enumerate(panels.items()):
-        lines += [_group(number), *_panel(label, of_task, front, float(low), float(high)), "</g>"]
-    lines += [_group(len(panels)), *_legend(panels.values()), "</g>", "</svg>"]
+        lines += [_group(number), *_panel(label, of_task, front, figure, ticks), "</g>"]
+    lines += [_group(len(panels)), *_legend(panels.values(), figure), "</g>", "</svg>"]
     return "\n".join(lines) + "\n"
 
 
-def front_of(task: TaskScores) -> float | None:
+def front_of(task: TaskScores, figure: Figure) -> float | None:
     """Return what the exact fronts of a task reach, if they are known."""
-    return next(iter(next(iter(task.arms.values())).values())).front.get("utility")
+    return next(iter(next(iter(task.arms.values())).values())).front.get(figure.measure)
 
 
 def _group(number: int) -> str:
@@ -93,24 +114,25 @@ def _group(number: int) -> str:
     return f'<g transform="translate({8 + column * PANEL} {6 + row * HEIGHT})">'
 
 
-def _panel(label: str, of_task: Sequence[Curve], front: float | None, low: float, high: float) -> Iterator[str]:
-    """Yield the lines of one task's panel."""
+def _panel(label: str, of_task: Sequence[Curve], front: float | None, figure: Figure, ticks: Floats) -> Iterator[str]:
+    """Yield the lines of one task's panel, whose axis upwards has these ticks."""
     left, right, top, bottom = LEFT, PANEL - RIGHT, TOP, HEIGHT - BOTTOM
+    (fewest, *_, most), (low, *_, high) = figure.ks, ticks
 
     def x(k: float) -> float:
-        return left + 8 + (right - left - 14) * float(np.log(k / CURVE[0]) / np.log(CURVE[-1] / CURVE[0]))
+        return left + 8 + (right - left - 14) * float(np.log(k / fewest) / np.log(most / fewest))
 
     def y(value: float) -> float:
-        return bottom - (bottom - top) * (value - low) / (high - low)
+        return bottom - (bottom - top) * float((value - low) / (high - low))
 
     def points(values: Sequence[float]) -> list[str]:
-        return [f"{x(k):.1f} {y(value):.1f}" for k, value in zip(CURVE, values, strict=True)]
+        return [f"{x(k):.1f} {y(value):.1f}" for k, value in zip(figure.ks, values, strict=True)]
 
     yield _text(left, 18, label, bold=True)
-    for value in np.arange(low, high + STEP / 2, STEP):
+    for value in ticks:
         yield f'<path d="M{left} {y(value):.1f}H{right}" stroke="{RULE}"/>'
         yield _text(left - 6, y(value) + 5, f"{value:.1f}".removeprefix("0"), anchor="end", faint=True)
-    for k in SHOWN_KS:
+    for k in (k for k in KS if k <= most):
         yield _text(x(k), bottom + 18, str(k), anchor="middle", faint=True)
     if front is not None:
         yield f'<path d="M{left} {y(front):.1f}H{right}" stroke="{INK}" stroke-width="1.5" stroke-dasharray="5 4"/>'
@@ -119,12 +141,12 @@ def _panel(label: str, of_task: Sequence[Curve], front: float | None, low: float
         outline = "L".join([*points(band.high), *reversed(points(band.low))])
         yield f'<path d="M{outline}Z" fill="{colour}" fill-opacity=".18"/>'
         yield f'<path d="M{"L".join(points(band.mean))}" fill="none" stroke="{colour}" stroke-width="2.5"/>'
-        for k, value in zip(CURVE, band.mean, strict=True):
-            if k in MARKED_KS:
+        for k, value in zip(figure.ks, band.mean, strict=True):
+            if k in figure.marked:
                 yield f'<circle cx="{x(k):.1f}" cy="{y(value):.1f}" r="4" fill="{colour}"/>'
 
 
-def _legend(panels: Collection[tuple[list[Curve], float | None]]) -> Iterator[str]:
+def _legend(panels: Collection[tuple[list[Curve], float | None]], figure: Figure) -> Iterator[str]:
     """Yield the legend, and what the axes show."""
     y = 26
     if any(front is not None for _, front in panels):
@@ -140,7 +162,7 @@ def _legend(panels: Collection[tuple[list[Curve], float | None]]) -> Iterator[st
             yield f'<circle cx="{LEFT + 17}" cy="{y - 5}" r="4" fill="{colour}"/>'
             yield _text(LEFT + 44, y, name)
             y += 26
-    for line in ("upwards: utility@k", "to the right: k answers", "shaded: 95 % interval"):
+    for line in (f"upwards: {figure.measure}@k", "to the right: k answers", "shaded: 95 % interval"):
         yield _text(LEFT, y + 6, line, faint=True)
         y += 20
 
@@ -156,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--from", dest="results", type=Path, default=RESULTS, help="folder of data files")
     options = parser.parse_args(arguments)
-    for name in FIGURES:
+    for name, figure in FIGURES.items():
         try:
             scores = StudyScores.read(read_study(STUDIES / f"{name}.toml"), options.results)
         except ValueError as error:
@@ -164,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not scores.tasks:
             parser.error(f"there are no data files of {name} in {str(options.results)!r}")
         path = STUDIES.parent / IMAGES / f"{name}.svg"
-        path.write_text(drawing(scores), encoding="utf-8")
+        path.write_text(drawing(scores, figure), encoding="utf-8")
         print(f"wrote {path}")
 
 

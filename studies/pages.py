@@ -112,9 +112,9 @@ def changed_pages(root: Path, results: Path) -> dict[Path, str]:
     """Return the text that a page should have, for each page that has another."""
     studies = Studies(root / "studies", results)
     wanted = {APPENDIX: appendix(studies)}
-    for name in FIGURES:
+    for name, figure in FIGURES.items():
         if name in studies.names:
-            wanted[IMAGES / f"{name}.svg"] = drawing(studies.scores(name))
+            wanted[IMAGES / f"{name}.svg"] = drawing(studies.scores(name), figure)
     for path in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
         page = path.relative_to(root)
         if page != APPENDIX and path.is_file():

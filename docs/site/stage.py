@@ -95,7 +95,7 @@ def toctrees() -> Iterator[str]:
         "Train": ["when_a_vector_pays", "training", "own_loop", "methods", "pretrained", "scaling", "adapters"],
         "Evaluate": ["evaluation", "answers", "endpoints", "bench", "leaderboard"],
         "Search": [SEARCH, "serving"],
-        "Results": ["results", "results_tables", "what_did_not_work", "costs"],
+        "Results": ["results", "more_results", "results_tables", "what_did_not_work", "costs"],
         "Reference": [
             "commands",
             SETTINGS,

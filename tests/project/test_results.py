@@ -220,9 +220,13 @@ def test_a_study_and_its_repetition_are_read_as_one_with_the_seeds_of_both(score
         )
 
 
-def test_the_figure_of_a_study_shows_the_numbers_of_its_tables(root: Path, scores: Any) -> None:
-    svg = figures.drawing(scores)
-    assert svg == figures.drawing(scores)
+SOLVED = figures.Figure("pass", (1, 3, 10), (1, 3, 10), ("base", "grpo", "vpo"))
+
+
+@pytest.mark.parametrize("figure", [figures.FIGURES["conflict"], SOLVED], ids=lambda figure: figure.measure)
+def test_the_figure_of_a_study_shows_the_numbers_of_its_tables(figure: Any, root: Path, scores: Any) -> None:
+    svg = figures.drawing(scores, figure)
+    assert svg == figures.drawing(scores, figure)
     panels = re.findall(r"<g .*?</g>", svg, re.DOTALL)
     assert len(panels) == 3, "two tasks and the legend"
     assert re.findall(">(base|GRPO|VPO)<", panels[2]) == ["VPO", "GRPO", "base"]
@@ -230,11 +234,11 @@ def test_the_figure_of_a_study_shows_the_numbers_of_its_tables(root: Path, score
     # Values from the heights of two lines of the grid, which are labelled.
     ticks = re.findall(r'<text x="[\d.]+" y="([\d.]+)" text-anchor="end" [^>]*>(\.\d)<', hard)
     (low_y, low), (high_y, high) = ((float(y) - 5, float(value)) for y, value in (ticks[0], ticks[-1]))
-    table = rows_of(tables.levels_table(scores, "utility", 3))
+    table = rows_of(tables.levels_table(scores, figure.measure, 3))
     for method, row in (("vpo", "`vpo`"), ("grpo", "`grpo`")):
         colour = figures.LINES[method][1]
         dots = re.findall(rf'<circle cx="[\d.]+" cy="([\d.]+)" r="4" fill="{colour}"', hard)
-        assert len(dots) == len(figures.MARKED_KS)
+        assert len(dots) == len(figure.marked)
         shown = low + (float(dots[1]) - low_y) / (high_y - low_y) * (high - low)
         assert shown == pytest.approx(numbers(table[row]["hard"])[0], abs=0.002)
 
@@ -357,7 +361,7 @@ def test_searches_with_feedback_are_set_against_the_better_of_the_others(root: P
 def test_a_number_that_disagrees_with_the_data_is_found_and_mended(
     root: Path, scores: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(pages, "FIGURES", ("toy",))
+    monkeypatch.setattr(pages, "FIGURES", {"toy": figures.FIGURES["conflict"]})
     options = ["--root", str(root), "--from", str(root / "studies" / "results")]
     page, appendix = root / "docs" / "page.md", root / "docs" / "results_tables.md"
     figure = root / "docs" / "images" / "toy.svg"
