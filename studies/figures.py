@@ -86,7 +86,8 @@ def curves(task: TaskScores, figure: Figure) -> list[Curve]:
 def drawing(scores: StudyScores, figure: Figure) -> str:
     """Return the figure of a study as SVG: one panel for each task, then the legend."""
     panels = {label: (curves(task, figure), front_of(task, figure)) for label, task in scores.tasks.items()}
-    known = [value for of_task, _ in panels.values() for curve in of_task for value in curve.band.mean]
+    bands = [curve.band for of_task, _ in panels.values() for curve in of_task]
+    known = [value for band in bands for value in (*band.mean, *band.low, *band.high)]
     known += [front for _, front in panels.values() if front is not None]
     step = 0.1 if max(known) - min(known) < 0.1 * MOST_LINES else 0.2
     ticks = np.arange(np.floor(min(known) / step), np.ceil(max(known) / step) + 1) * step

@@ -14,7 +14,7 @@ class LongerProgramsEnv(ProgramsCompactEnv):
     """Compact ``vpo/Programs-v0`` whose test programs are one step longer than its training programs."""
 
     def __init__(self, *, split: Split = "train", **options: Any) -> None:
-        steps = STEPS[split]
+        steps = STEPS.get(split, STEPS["test"])  # the parent refuses an unknown split
         super().__init__(split=split, difficulty={"steps": (steps, steps)}, **options)
 
 

@@ -265,7 +265,9 @@ def check(arguments: argparse.Namespace) -> None:
         raise ValueError("--env-kwargs needs an environment, and --prompts reward functions: leave one of them out")
     ranges = read_range_options(arguments.range or ["0,1"])
     if ranges == MEASURED:
-        raise ValueError(f"--range {MEASURED} is for training: the table below the checks shows the measured ranges")
+        raise ValueError(
+            f"--range {MEASURED} is for training: without it, the columns lowest and highest show the ranges"
+        )
     prompts = read_rows(arguments.prompts, columns(arguments.columns))[: arguments.num_tasks or 64]
     rewards = FunctionRewards(load_functions(arguments.id), prompts, ranges)
     said = (

@@ -89,11 +89,13 @@ def read_range_options(texts: list[str]) -> Any:
         return MEASURED
     ranges: dict[str, list[float]] = {}
     for text in texts:
-        name, _, ends = text.rpartition("=")
+        name, _, ends = (part.strip() for part in text.rpartition("="))
         try:
             low, high = map(float, ends.split(","))
         except ValueError:
             raise ValueError(f"--range must be like 0,1 or NAME=0,1 or {MEASURED}, got {text!r}") from None
+        if name in ranges:
+            raise ValueError(f"--range is given twice for {name or 'all rewards'}: give it once")
         ranges[name] = [low, high]
     if "" in ranges and len(ranges) > 1:
         raise ValueError("--range is given for all rewards and for some: give one LOW,HIGH, or NAME=LOW,HIGH for each")

@@ -22,9 +22,9 @@ from vpo_envs.common.wording import counted
 
 RESULTS = "results"
 """Folder beside a study file that holds the data files of its runs."""
-NAME = r"^[\w+-][\w.+-]*$"
+NAME = r"^[\w+-][\w.+-]{0,99}$"
 """What a folder may be called: no name that begins with a dot is one of another folder, or hidden."""
-NAME_RULE = "use only letters, digits, _, +, - and dots, and do not begin with a dot"
+NAME_RULE = "use only letters, digits, _, +, - and dots, at most 100 of them, and do not begin with a dot"
 MISPLACED = {
     "missing": "it is missing: vpo study --example shows a study file",
     "extra_forbidden": "it is unknown: settings of runs stand under settings; vpo study --example shows a file",
@@ -121,6 +121,14 @@ def read_study(path: Path) -> Study:
         for label in known:
             if known.count(label) > 1:
                 raise ValueError(f"the study {str(path)!r} has two {kind} called {label!r}: rename one of them")
+    of_parts = {f"{arm.label}-part{number}": arm.label for arm in study.arms for number in range(1, len(arm.parts) + 1)}
+    for label in labels:
+        if label.startswith("base-"):
+            raise ValueError(f"the study {str(path)!r}: an arm cannot be called {label!r}, as files of the base are")
+        if label in of_parts:
+            raise ValueError(
+                f"the study {str(path)!r}: a part of {of_parts[label]!r} is called {label!r}: rename the arm"
+            )
     if study.baseline not in labels:
         raise ValueError(f"the baseline {study.baseline!r} is none of the study's arms: {', '.join(labels)}")
     return study

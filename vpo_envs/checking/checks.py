@@ -389,12 +389,13 @@ def _attack(subject: Subject, attacked: Sequence[Floats], of_one_objective: type
     """Judge what attacks on each prompt earn, by the scalar reward and by each objective."""
     paid, full = [], []
     for case, vectors in enumerate(attacked):
-        best, good = subject.best(case), subject.good[case]
+        best, good = subject.best(case), subject.scaled(subject.good[case])
         if not best or not len(good):
             continue
         paid.append(float(subject.scalar(case, vectors).max()) / best)
         # Objectives that pay for nothing at all, such as brevity, say nothing about the attack.
-        top, floor, gain = (over_rows(np.nanmax, rewards) for rewards in (good, subject.nothing[case], vectors))
+        nothing = subject.scaled(subject.nothing[case])
+        top, floor, gain = (over_rows(np.nanmax, rewards) for rewards in (good, nothing, subject.scaled(vectors)))
         full.append((np.fmax(top, gain) - floor > 0.1) & (gain >= floor + NEARLY * (top - floor)))
     if not paid:
         raise CannotCheck("no prompt has a good answer that earns anything")
@@ -520,6 +521,8 @@ def _oracle(subject: Subject) -> str:
     floor = float(np.mean([subject.scalar(case, subject.nothing[case]).max() for _, case in known]))
     exact = all(subject.cases[case].optimum is not None for _, case in known)
     detail = f"{'exact fronts' if exact else 'good answers'} earn {oracle:.2f}, non-answers {floor:.2f}"
+    if set(subject.ranges) != {(0.0, 1.0)}:
+        detail += ", each range scaled to [0, 1]"
     expect(floor < oracle - 1e-9, detail)
     if floor > 0.5 * oracle:
         raise Doubtful(detail)

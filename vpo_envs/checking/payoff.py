@@ -55,11 +55,11 @@ def payoff(subject: Subject) -> Payoff | str:
             )
         kind = "exact fronts" if report.exact else "the best demonstrations"
         return Payoff(report.best, f"{kind} of {counted(report.num_tasks, 'task')}")
-    tried, (low, high) = _tried(subject), subject.bounds
+    tried = _tried(subject)
     sums = np.zeros(3)
     for vectors, case in zip(tried, subject.cases, strict=True):
         active = ~np.isnan(vectors[0])
-        points = ((vectors - low) / (high - low))[:, active]
+        points = subject.scaled(vectors)[:, active]
         points = points[~np.isnan(points).any(axis=1)].clip(0.0, 1.0)
         sums += best_sets(points, case.weights[active] / case.weights[active].sum()) if active.any() else 0.0
     if not sums.any():

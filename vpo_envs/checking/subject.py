@@ -159,8 +159,13 @@ class Subject(ABC):
         return np.concatenate(self.seen)
 
     def scalar(self, case: int, vectors: Floats) -> Floats:
-        """Return the scalar rewards (n,) of vectors."""
-        return np.asarray(np.nan_to_num(vectors) @ self.cases[case].weights)
+        """Return the scalar rewards (n,) of vectors (n, d), each objective scaled from its range to [0, 1]."""
+        return np.asarray(np.nan_to_num(self.scaled(vectors)) @ self.cases[case].weights)
+
+    def scaled(self, vectors: Floats) -> Floats:
+        """Return vectors (n, d) with each objective scaled from its range to [0, 1], as training scales them."""
+        low, high = self.bounds
+        return (vectors - low) / (high - low)
 
     def best(self, case: int) -> float | None:
         """Return the best scalar reward that is known for a prompt."""

@@ -298,6 +298,13 @@ def test_a_run_may_have_chosen_what_its_study_leaves_open(tmp_path: Path) -> Non
         ("seeds = [0, 1]", "seeds = [0, 1]\nsteps = 2", "steps: it is unknown: settings of runs stand under settings"),
         ('baseline = "vpo"', 'baseline = "ppo"', "the baseline 'ppo' is none of the study's arms: vpo, grpo"),
         ('label = "grpo"', 'label = "vpo"', "two arms called 'vpo'"),
+        ('label = "grpo"', 'label = "base-3"', "an arm cannot be called 'base-3', as files of the base are"),
+        ('name = "tiny"', f'name = "{"t" * 300}"', "is invalid: use only letters, digits, _, .* at most 100 of them"),
+        (
+            'label = "grpo"',
+            'label = "vpo-part1"\nparts = [{}]\nsettings = {}\n[[arms]]\nlabel = "vpo-part1-part1"',
+            "a part of 'vpo-part1' is called 'vpo-part1-part1': rename the arm",
+        ),
         ('method = "grpo"', 'method = "ppo"', "arm 'grpo'.*unknown method 'ppo'"),
         ('method = "grpo"', 'method = "grpo", seed = 3', "arm 'grpo': seed is decided by the study"),
         ("steps = 1", "stepz = 1", "unknown setting 'stepz': did you mean steps"),

@@ -6,7 +6,7 @@ import json
 import os
 import random
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
@@ -255,7 +255,11 @@ def test_a_failed_check_is_exit_status_1(module: Path, prompts: Path, capsys: py
     [
         (["right=0,1", "penalty=-200,0"], 0, "right in [0, 1]; penalty in [-200, 0]"),
         (["penalty=-20,0"], 1, "outside [-20, 0]: penalty gives -200 for the response"),
-        (["-200,1"], 0, "all in [-200, 1]"),
+        (
+            ["-200,1"],
+            1,
+            "all in [-200, 1]",
+        ),  # a range far too wide for the other function, whose reward hardly counts then
         ([], 1, "outside [0, 1]: penalty gives -200 for the response"),
     ],
 )
@@ -266,6 +270,29 @@ def test_each_function_may_have_a_range_of_its_own(
     options = [option for text in ranges for option in ("--range", text)]
     assert main(["check", f"{module}:right,penalty", "--prompts", str(prompts), *options]) == status
     assert said in capsys.readouterr().out
+
+
+def stuffed(response: str, sum: str) -> float:
+    return float(sum in response.split())
+
+
+@pytest.mark.parametrize("functions", [(right, brief), (right,), (right, stuffed), (brief, worked)])
+def test_a_reward_on_another_scale_is_judged_as_the_same_reward(functions: tuple[Callable[..., Any], ...]) -> None:
+    def stretched(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def lower(**columns: Any) -> float:
+            return 200 * function(**columns) - 200
+
+        return lower
+
+    named = {one.__name__: one for one in functions}
+    last = functions[-1].__name__
+    other = FunctionRewards({**named, last: stretched(functions[-1])}, ROWS, {last: (-200.0, 0.0)})
+    verdicts = [
+        [(found.check, found.verdict) for found in check_each(subject)[0]]
+        for subject in (FunctionRewards(named, ROWS), other)
+    ]
+    assert verdicts[0] == verdicts[1]
 
 
 def test_functions_are_named_in_several_ways(module: Path) -> None:
@@ -290,9 +317,14 @@ def test_functions_are_named_in_several_ways(module: Path) -> None:
             ["--range", "1,0"],
             "the range of right must be two finite numbers, the lower one first, such as 0,1; got [1.0, 0.0]",
         ),
+        ("{}:good", ["--range", "right=0,1", "--range", "right=0,2"], "--range is given twice for right: give it once"),
         ("{}:good", ["--range", "low"], "--range must be like 0,1 or NAME=0,1 or measured, got 'low'"),
         ("{}:good", ["--range", "brieff=0,2"], "ranges name 'brieff', which is no objective: they are right, worked"),
-        ("{}:good", ["--range", "measured"], "--range measured is for training"),
+        (
+            "{}:good",
+            ["--range", "measured"],
+            "--range measured is for training: without it, the columns lowest and highest",
+        ),
         ("{}:good", ["--env-kwargs", '{"a": 1}'], "--env-kwargs needs an environment"),
         ("{}:good", ["--prompts", "none.jsonl"], "none.jsonl: no such file"),
     ],
