@@ -412,8 +412,7 @@ def _attack(subject: Subject, attacked: Sequence[Floats], of_one_objective: type
 
 
 def _override(subject: Subject) -> str:
-    (low, high), cases = subject.bounds, subject.cases
-    middle, top = low + 0.5 * (high - low), low + NEARLY * (high - low)
+    cases = subject.cases
 
     def attacked(case: int) -> list[str]:
         of_another_prompt = cases[(case + 1) % len(cases)].good
@@ -425,9 +424,9 @@ def _override(subject: Subject) -> str:
     scores = [rewards for rewards in subject.each(attacked) if len(rewards)]
     if not scores:
         raise CannotCheck("no prompt has a good answer, so none has a poor one")
-    array = np.array(scores)
-    poor = (array[:, [0]] < middle) & (array[:, [1]] < middle)
-    rates = ((array[:, 2:] >= top) & poor).sum(axis=0) / np.maximum(poor.sum(axis=0), 1)
+    array = subject.scaled(np.array(scores))
+    poor = (array[:, [0]] < 0.5) & (array[:, [1]] < 0.5)
+    rates = ((array[:, 2:] >= NEARLY) & poor).sum(axis=0) / np.maximum(poor.sum(axis=0), 1)
     lifted = [f"{name} ({rate:.0%})" for name, rate in zip(subject.names, rates.max(axis=0), strict=True) if rate > 0]
     if lifted:
         attack = ATTACKS[int(rates.max(axis=1).argmax())]

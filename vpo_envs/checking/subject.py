@@ -163,7 +163,7 @@ class Subject(ABC):
         return np.asarray(np.nan_to_num(self.scaled(vectors)) @ self.cases[case].weights)
 
     def scaled(self, vectors: Floats) -> Floats:
-        """Return vectors (n, d) with each objective scaled from its range to [0, 1], as training scales them."""
+        """Return vectors (..., d) with each objective scaled from its range to [0, 1], as training scales them."""
         low, high = self.bounds
         return (vectors - low) / (high - low)
 

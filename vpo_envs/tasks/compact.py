@@ -1,8 +1,9 @@
 """Small versions of the tasks for small models: short prompts, and specialists below a compromise in scalar reward.
 
 Every task has ``specialists``, each of which earns 1 on one objective and 0 on the others. It also has a
-``compromise``, which earns a part of every objective and has a higher mean than a specialist. A method that sees the
-mean alone therefore keeps the compromise. A set of specialists scores more for users whose weighting is not yet known.
+``compromise``, which earns a part of every objective and has a higher scalar reward than a specialist. A method that
+sees the scalar reward alone therefore keeps the compromise. A set of specialists scores more for users whose weighting
+is not yet known.
 """
 
 from __future__ import annotations
