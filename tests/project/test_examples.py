@@ -7,11 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import torch
 from paths import ROOT
 from PIL import Image
 from processes import run_python
-from safetensors.torch import load_file
 
 from vpo_agent.command.options import parse_job
 from vpo_agent.presets import TASKS
@@ -157,18 +155,3 @@ def test_show_routes_draws_the_answers_of_a_run(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     with Image.open(tmp_path / "routes.png") as picture:
         assert picture.width > picture.height > 100
-
-
-def test_a_share_of_the_base_is_averaged_into_a_run(tmp_path: Path) -> None:
-    options = ["--steps", "1", "--prompts-per-step", "2", "--eval-prompts", "2", "--runs-dir", ".", "--name", "run"]
-    assert run_example("train_maze.py", *options, cwd=tmp_path).returncode == 0
-    for share in ("0", "0.25", "1"):
-        done = run_example("average_with_base.py", "run", "--base-share", share, "--out", share, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-    trained, mixed, base = (load_file(tmp_path / share / "model.safetensors") for share in ("0", "0.25", "1"))
-    assert any(not torch.equal(trained[name], base[name]) for name in base)
-    for name, weight in mixed.items():
-        torch.testing.assert_close(weight, 0.75 * trained[name] + 0.25 * base[name])
-    again = run_example("average_with_base.py", "run", "--out", "1", cwd=tmp_path)
-    assert again.returncode == 2
-    assert again.stderr == "error: --out '1' is not an empty folder: name a new one\n"
