@@ -10,8 +10,7 @@ Any other causal language model, by name, folder or GGUF file; every setting of 
 
 The same command continues after a stop, and what is finished is kept. `--methods vpo` and `--methods grpo` train in two
 processes side by side. `--methods` alone makes only the base. `--warm-steps` and `--warm-batch` set the steps of the
-warm start and the responses per step. `--warm-env-kwargs` sets its level if it differs from that of the training.
-`--preset programs` is the study of docs/pretrained.md.
+warm start and the responses per step.
 """
 
 from __future__ import annotations
@@ -23,41 +22,29 @@ from pathlib import Path
 
 from vpo_agent.command import main as vpo
 from vpo_agent.command.options import parse_job
-from vpo_agent.command.parser import Parser, at_least, json_object, run_script
+from vpo_agent.command.parser import Parser, at_least, run_script
 from vpo_agent.config import Job, TrainConfig, make_config
 from vpo_envs.common.libraries import check_libraries
 from vpo_envs.common.wording import counted
 
 SMOLLM2 = Path("models") / "SmolLM2-135M-Instruct.Q4_1.gguf"
 """Where `make smollm2` puts the model."""
-SHARED = {
+PRESET = {
+    "env": "vpo/MuSiQue-v0",
+    "env_kwargs": {"preset": "compact"},
     "model": str(SMOLLM2),
     "lora_rank": 16,
     "dtype": "bfloat16",
     "prompts_per_step": 4,
     "rollouts_per_prompt": 6,
     "max_new_tokens": 60,
+    "steps": 60,
     "learning_rate": 2e-4,
     "warmup_steps": 5,
     "kl_coef": 0.0,
     "checkpoint_every": 10,
     "eval_prompts": 50,
     "eval_answers": 30,
-}
-PRESETS = {
-    "musique": {**SHARED, "env": "vpo/MuSiQue-v0", "env_kwargs": {"preset": "compact"}, "steps": 60},
-    "programs": {
-        **SHARED,
-        "name": "programs",
-        "env": "vpo/Programs-v0",
-        "env_kwargs": {"preset": "compact", "difficulty": {"parts": True, "steps": [2, 4]}},
-        "prompts_per_step": 8,
-        "rollouts_per_prompt": 8,
-        "warmup_steps": 10,
-        "steps": 100,
-        "eval_prompts": 200,
-        "eval_answers": 129,
-    },
 }
 RESPONSES = 4
 """Demonstrated responses that share a prompt."""
@@ -69,9 +56,8 @@ def main() -> None:
     own.add_argument("--methods", nargs="*", default=["vpo", "grpo"])
     own.add_argument("--warm-steps", type=at_least(1), default=60)
     own.add_argument("--warm-batch", type=at_least(RESPONSES), default=16)
-    own.add_argument("--warm-env-kwargs", type=json_object, metavar="JSON")
     chosen, options = own.parse_declared()
-    config = parse_job(options, description=__doc__, presets=PRESETS).config
+    config = parse_job(options, description=__doc__, presets={"musique": PRESET}).config
     if config.model == str(SMOLLM2) and not SMOLLM2.exists():
         raise ValueError(f"there is no file {config.model!r}: fetch it with `make smollm2`, or name a --model")
     folder = config.runs_dir / (config.name or "pretrained")
@@ -92,7 +78,7 @@ def warm_start(config: TrainConfig, base: Path, chosen: argparse.Namespace) -> N
         return
     recipe = {
         "env": config.env,
-        "env-kwargs": json.dumps(chosen.warm_env_kwargs or config.env_kwargs),
+        "env-kwargs": json.dumps(config.env_kwargs),
         "model": config.model,
         "lora-rank": config.lora_rank,
         "dtype": config.dtype,

@@ -85,8 +85,9 @@ def test_what_three_blind_answers_earn_is_at_most_a_part_or_the_preset_is_not_fo
 def test_no_study_and_no_task_of_the_bench_uses_what_is_not_for_measuring() -> None:
     used = [(task.env, task.env_kwargs) for tasks in TRACKS.values() for task in tasks]
     studies = sorted((PAGE.parents[1] / "studies").glob("*.toml"))
-    names = "conflict conflict_again edge edge_again edge_long edge_more pretrained rare_specialists transfer variations"
-    assert [path.stem for path in studies] == names.split()
+    edge = ["edge", "edge_again", "edge_long", "edge_more"]
+    others = ["pretrained", "rare_specialists", "transfer", "variations"]
+    assert [path.stem for path in studies] == ["conflict", "conflict_again", *edge, *others]
     for path in studies:
         study = tomllib.loads(path.read_text("utf-8"))
         for task, arm in itertools.product(study["tasks"], study["arms"]):
