@@ -14,6 +14,7 @@ left alone:
     <!-- table: conflict musique answers -->         methods x shares of answers, by what they are best at
     <!-- table: edge programs-4 search -->           searches on its hard tasks
     <!-- table: edge+edge_again pass@30 -->          what both studies have, with the seeds of both
+    <!-- table: pretrained:0 pass@30 -->            what the study has with seed 0 alone
     <!-- table: refine -->                           searches with and without feedback
     <!-- value: conflict musique vpo utility@3 -->   one number; also with minus and over
     <!-- value: conflict musique vpo diversity -->   the mean distance between the reward vectors of two answers
@@ -143,6 +144,9 @@ class Studies:
         first, *again = name.split("+")
         if again:
             return StudyScores.together(self.scores(first), self.scores("+".join(again)))
+        name, colon, seed = name.partition(":")
+        if colon:
+            return self.scores(name).with_seed(int(seed))
         if name not in self._files:
             known = ", ".join(self._files) or "none"
             raise ValueError(f"the study {name!r} has no data files in {str(self.results)!r}, which has {known}")

@@ -173,6 +173,19 @@ class StudyScores:
             tasks[label] = TaskScores(label, arms)
         return cls(first.study, tasks, [])
 
+    def with_seed(self, seed: int) -> StudyScores:
+        """Return what the study has with one training seed, whose intervals are over test tasks alone.
+
+        ValueError if it has nothing with that seed.
+        """
+        tasks = {}
+        for label, task in self.tasks.items():
+            if arms := {arm: {seed: scores[seed]} for arm, scores in task.arms.items() if seed in scores}:
+                tasks[label] = TaskScores(label, arms)
+        if not tasks:
+            raise ValueError(f"{self.study.name} has no data files of seed {seed}")
+        return StudyScores(self.study, tasks, [])
+
     @property
     def arms(self) -> list[str]:
         """The arms of all tasks, bases first."""

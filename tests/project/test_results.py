@@ -220,6 +220,19 @@ def test_a_study_and_its_repetition_are_read_as_one_with_the_seeds_of_both(score
         )
 
 
+def test_a_mark_can_ask_for_one_seed_of_a_study(root: Path) -> None:
+    studies = pages.Studies(root / "studies", root / "studies" / "results")
+    ours, theirs = (utility(root, "hard", arm, 1) for arm in ("vpo", "grpo"))
+    assert float(pages.value(["toy:1", "hard", "vpo", "utility@3"], studies)) == pytest.approx(ours.mean(), abs=0.005)
+    found = studies.scores("toy:1").comparisons("utility", 3, "minus", "grpo")["hard", "vpo"].band
+    assert found.mean == pytest.approx(np.mean(ours - theirs), abs=0.01)
+    pairs = (ours - theirs).reshape(-1, 2).mean(axis=1)  # Neighbours share a task.
+    error = pairs.std(ddof=1) / np.sqrt(len(pairs))
+    assert found.high - found.low == pytest.approx(2 * 1.96 * error, rel=0.2), "no spread over seeds"
+    with pytest.raises(ValueError, match="toy has no data files of seed 7"):
+        studies.scores("toy:7")
+
+
 SOLVED = figures.Figure("pass", (1, 3, 10), (1, 3, 10), ("base", "grpo", "vpo"))
 
 
