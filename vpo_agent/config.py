@@ -462,16 +462,23 @@ def read_config(path: Path) -> dict[str, Any]:
         settings = flat_settings(values)
     except ValueError as error:
         raise ValueError(f"{str(path)!r}: {error}") from None
+    check_given(settings, repr(str(path)))
+    return settings
+
+
+def check_given(settings: Mapping[str, Any], source: str) -> None:
+    """Raise ValueError if one of some settings is unknown or of a bad value; ``source`` says where they come from.
+
+    Whether settings fit together is left open: it depends on the others, which another source may give.
+    """
     for name in settings:
         if name not in TrainConfig.model_fields:
-            raise ValueError(f"{str(path)!r}: {_unknown(name)}")
+            raise ValueError(f"{source}: {_unknown(name)}")
     try:
         TrainConfig.model_validate(settings)
     except ValidationError as error:
-        # Whether settings fit together depends on the others, which a preset or the command line may give.
         if error.errors()[0]["loc"]:
-            raise ValueError(f"{str(path)!r}: {_first_reason(error, TrainConfig)}") from None
-    return settings
+            raise ValueError(f"{source}: {_first_reason(error, TrainConfig)}") from None
 
 
 def is_run(folder: Path) -> bool:

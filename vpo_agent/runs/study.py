@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vpo_agent.config import CONFIG_FILE, INCIDENTAL, TrainConfig, flat_settings, make_config, read_config
+from vpo_agent.config import CONFIG_FILE, INCIDENTAL, TrainConfig, check_given, flat_settings, make_config, read_config
 from vpo_agent.progress import progress_bar
 from vpo_agent.runs.inputs import INPUTS, changed_inputs, check_inputs, hash_inputs
 from vpo_agent.runs.rows import read_rows
@@ -75,20 +75,26 @@ def runs_of(
 
 def _config_of(study: Study, runs_dir: Path, run: PlannedRun, imports: Sequence[str]) -> TrainConfig:
     """Return the settings of one run: those of the study, the task, the arm and its part, later ones winning."""
-    settings = flat_settings(study.settings)
-    for task in study.tasks:
-        if task.label == run.task:
-            settings |= flat_settings(task.settings)
     [arm] = [arm for arm in study.arms if arm.label == run.label]
-    settings |= flat_settings(arm.settings)
+    levels = [("the settings of the study", study.settings)]
+    levels += [(f"task {task.label!r}", task.settings) for task in study.tasks if task.label == run.task]
+    levels.append((f"arm {arm.label!r}", arm.settings))
     if run.part is not None:
-        settings |= flat_settings(arm.parts[run.part - 1])
-    for name in DECIDED_BY_THE_STUDY:
-        if name in settings:
-            raise ValueError(f"arm {arm.label!r}: {name} is decided by the study: leave it out")
-    settings = _with_seed(settings, run.seed)
+        levels.append((f"arm {arm.label!r}, part {run.part}", arm.parts[run.part - 1]))
+    given: list[tuple[str, dict[str, Any]]] = []
+    for owner, values in levels:
+        try:
+            given.append((owner, _with_seed(flat_settings(values), run.seed)))
+        except ValueError as error:
+            raise ValueError(f"{owner}: {error}") from None
+    settings = {name: value for _, values in given for name, value in values.items()}
     settings["imports"] = [*settings.get("imports", []), *imports]
     import_modules(settings["imports"])
+    for owner, values in given:
+        for name in DECIDED_BY_THE_STUDY:
+            if name in values:
+                raise ValueError(f"{owner}: {name} is decided by the study: leave it out")
+        check_given(values, owner)
     settings["seed"], settings["name"] = run.seed, run.name
     settings["runs_dir"] = runs_dir / study.name / (run.task or "")
     return make_config(settings, f"arm {arm.label!r}")

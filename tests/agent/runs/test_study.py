@@ -307,7 +307,9 @@ def test_a_run_may_have_chosen_what_its_study_leaves_open(tmp_path: Path) -> Non
         ),
         ('method = "grpo"', 'method = "ppo"', "arm 'grpo'.*unknown method 'ppo'"),
         ('method = "grpo"', 'method = "grpo", seed = 3', "arm 'grpo': seed is decided by the study"),
-        ("steps = 1", "stepz = 1", "unknown setting 'stepz': did you mean steps"),
+        ("steps = 1", "stepz = 1", "the settings of the study: unknown setting 'stepz': did you mean steps"),
+        ("steps = 1", "steps = -1", "the settings of the study: steps=-1 is invalid: it must be at least 1"),
+        ("steps = 1", "steps = 1\nname = 'mine'", "the settings of the study: name is decided by the study"),
         ("[settings]", "[settings", "not valid toml"),
     ],
 )
