@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from tables import BASE, CURVE, KS, RESULTS, STUDIES, Measure, StudyScores, TaskScores
+from tables import BASE, CURVE, EXACT_FRONT, KS, RESULTS, STUDIES, Measure, StudyScores, TaskScores
 
 from vpo_agent.measure.intervals import Band, interval
 from vpo_agent.measure.pool import Floats
@@ -50,7 +50,6 @@ LINES = {
     "vpo": ("VPO", "#0067a3"),
 }
 """By method, its name in the legend and its colour, which has a contrast of 4.5 with white."""
-FRONT = "exact front"
 INK, FAINT_INK, RULE, PAPER = "#1f2328", "#57606a", "#d0d7de", "#ffffff"
 
 COLUMNS, PANEL, HEIGHT = 2, 240, 220
@@ -152,7 +151,7 @@ def _legend(panels: Collection[tuple[list[Curve], float | None]], figure: Figure
     y = 26
     if any(front is not None for _, front in panels):
         yield f'<path d="M{LEFT} {y - 5}h34" stroke="{INK}" stroke-width="1.5" stroke-dasharray="5 4"/>'
-        yield _text(LEFT + 44, y, FRONT)
+        yield _text(LEFT + 44, y, EXACT_FRONT)
         y += 26
     present = {curve.method for of_task, _ in panels for curve in of_task}
     # From the top of a panel to its bottom.

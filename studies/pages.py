@@ -14,7 +14,7 @@ left alone:
     <!-- table: conflict musique answers -->         methods x shares of answers, by what they are best at
     <!-- table: edge programs-4 search -->           searches on its hard tasks
     <!-- table: edge+edge_again pass@30 -->          what both studies have, with the seeds of both
-    <!-- table: pretrained:0 pass@30 -->            what the study has with seed 0 alone
+    <!-- table: pretrained:0 pass@30 -->            what the study has with seed 0 alone; binds tighter than +
     <!-- table: refine -->                           searches with and without feedback
     <!-- value: conflict musique vpo utility@3 -->   one number; also with minus and over
     <!-- value: conflict musique vpo diversity -->   the mean distance between the reward vectors of two answers
@@ -41,6 +41,7 @@ from edge_search import DATA, about, search_table
 from figures import FIGURES, IMAGES, drawing
 from tables import (
     BASE,
+    EXACT_FRONT,
     MEASURES,
     RESULTS,
     STUDIES,
@@ -146,6 +147,8 @@ class Studies:
             return StudyScores.together(self.scores(first), self.scores("+".join(again)))
         name, colon, seed = name.partition(":")
         if colon:
+            if not (seed.isascii() and seed.isdecimal()):
+                raise ValueError(f"{seed!r} is no seed: write one number, such as {name}:0")
             return self.scores(name).with_seed(int(seed))
         if name not in self._files:
             known = ", ".join(self._files) or "none"
@@ -200,7 +203,11 @@ def table(words: Sequence[str], studies: Studies) -> str:
     scores = studies.scores(name)
     tasks, arms = (options.get(option, "").split(",") if option in options else [] for option in ("tasks", "arms"))
     arms = [BASES.get(arm, arm) for arm in arms]
+    if not rest:
+        raise ValueError("what of it: a measure such as utility@3, or a task and a measure?")
     if rest[1:] == ["search"]:
+        if name not in studies.names:
+            raise ValueError("searches are shown of one study, with all of its seeds")
         return markdown_table(*search_table(data_file(studies.results / name / rest[0] / DATA)))
     if rest[0] in scores.tasks and rest[1] == "answers":
         return markdown_table(*kinds_table(scores, rest[0], arms))
@@ -208,9 +215,15 @@ def table(words: Sequence[str], studies: Studies) -> str:
         return markdown_table(*means_table(scores, rest[0], measure_in(rest[1]), arms))
     measure, k = measure_at(rest[0])
     if len(rest) == 1:
-        return markdown_table(*levels_table(scores, measure, k, tasks, arms))
-    relation, other = relation_in(rest[1:])
-    return markdown_table(*differences_table(scores, measure, k, relation, other, tasks, arms))
+        found = levels_table(scores, measure, k, tasks, arms)
+        of_arms = [row for row in found[1] if row[0] != EXACT_FRONT]
+    else:
+        relation, other = relation_in(rest[1:])
+        found = differences_table(scores, measure, k, relation, other, tasks, arms)
+        of_arms = found[1][1:]
+    if not of_arms:
+        raise ValueError("there are no data files of it")
+    return markdown_table(*found)
 
 
 def data_file(path: Path) -> Path:

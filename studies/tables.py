@@ -51,6 +51,8 @@ BASE = "base"
 """Stands for the better base."""
 SAME = 1e-6
 """Rewards that differ by less are the same."""
+EXACT_FRONT = "exact front"
+"""What the row of the exact fronts is called."""
 BEST_SCALAR, NOTHING = "scalar reward", "nothing"
 
 
@@ -374,7 +376,7 @@ def levels_table(
     rows = []
     fronts = [next(iter(next(iter(scores.tasks[label].arms.values())).values())).front for label in labels]
     if not arms and all(measure in front for front in fronts):
-        rows.append(["exact front", *(short(front[measure]) for front in fronts)])
+        rows.append([EXACT_FRONT, *(short(front[measure]) for front in fronts)])
     for arm in chosen(scores.arms, arms):
         cells = []
         for label in labels:

@@ -231,6 +231,23 @@ def test_a_mark_can_ask_for_one_seed_of_a_study(root: Path) -> None:
     assert found.high - found.low == pytest.approx(2 * 1.96 * error, rel=0.2), "no spread over seeds"
     with pytest.raises(ValueError, match="toy has no data files of seed 7"):
         studies.scores("toy:7")
+    with pytest.raises(ValueError, match="'x' is no seed: write one number, such as toy:0"):
+        studies.scores("toy:x")
+
+
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [
+        ("toy", "a measure such as utility@3, or a task and a measure"),
+        ("toy utility@31", "there are no data files of it"),
+        ("toy:2 utility@3 minus max_at_k tasks=hard", "there are no data files of it"),
+        ("toy:0 hard search", "searches are shown of one study, with all of its seeds"),
+    ],
+)
+def test_a_mark_without_data_is_refused(root: Path, mark: str, message: str) -> None:
+    studies = pages.Studies(root / "studies", root / "studies" / "results")
+    with pytest.raises(ValueError, match=message):
+        pages.table(mark.split(), studies)
 
 
 SOLVED = figures.Figure("pass", (1, 3, 10), (1, 3, 10), ("base", "grpo", "vpo"))

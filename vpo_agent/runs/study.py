@@ -81,23 +81,33 @@ def _config_of(study: Study, runs_dir: Path, run: PlannedRun, imports: Sequence[
     levels.append((f"arm {arm.label!r}", arm.settings))
     if run.part is not None:
         levels.append((f"arm {arm.label!r}, part {run.part}", arm.parts[run.part - 1]))
-    given: list[tuple[str, dict[str, Any]]] = []
+    settings: dict[str, Any] = {"imports": []}
     for owner, values in levels:
-        try:
-            given.append((owner, _with_seed(flat_settings(values), run.seed)))
-        except ValueError as error:
-            raise ValueError(f"{owner}: {error}") from None
-    settings = {name: value for _, values in given for name, value in values.items()}
-    settings["imports"] = [*settings.get("imports", []), *imports]
+        settings |= _given(values, run.seed, owner)
+    settings["imports"] = [*settings["imports"], *imports]
     import_modules(settings["imports"])
-    for owner, values in given:
-        for name in DECIDED_BY_THE_STUDY:
-            if name in values:
-                raise ValueError(f"{owner}: {name} is decided by the study: leave it out")
-        check_given(values, owner)
     settings["seed"], settings["name"] = run.seed, run.name
     settings["runs_dir"] = runs_dir / study.name / (run.task or "")
     return make_config(settings, f"arm {arm.label!r}")
+
+
+def _given(values: Mapping[str, Any], seed: int, owner: str) -> dict[str, Any]:
+    """Return the settings that one part of a study file gives; ValueError names that part, and what is wrong in it."""
+    try:
+        given: dict[str, Any] = _with_seed(flat_settings(values), seed)
+    except ValueError as error:
+        raise ValueError(f"{owner}: {error}") from None
+    for name in DECIDED_BY_THE_STUDY:
+        if name in given:
+            raise ValueError(f"{owner}: {name} is decided by the study: leave it out")
+    if "imports" in given:  # Other settings may name what these modules register.
+        check_given({"imports": given["imports"]}, owner)
+        try:
+            import_modules(given["imports"])
+        except ValueError as error:
+            raise ValueError(f"{owner}: {error}") from None
+    check_given(given, owner)
+    return given
 
 
 def _with_seed(value: Any, seed: int) -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -31,11 +31,14 @@ MISPLACED = {
 }
 
 
+Seed = Annotated[int, Field(ge=0)]
+
+
 class Arm(BaseModel, frozen=True, extra="forbid"):
     """One of the compared variants: settings over the shared ones."""
 
     label: str = Field(pattern=NAME, description="name in tables and of folders")
-    seeds: list[int] | None = Field(None, description="seeds of this arm, if not those of the study")
+    seeds: list[Seed] | None = Field(None, description="seeds of this arm, if not those of the study")
     settings: dict[str, Any] = Field(description="settings of a training run, such as method")
     parts: list[dict[str, Any]] = Field(
         default_factory=list,
@@ -57,7 +60,7 @@ class Study(BaseModel, frozen=True, extra="forbid"):
     """The contents of a study file."""
 
     name: str = Field(pattern=NAME, description="name of the study's folder in runs_dir")
-    seeds: list[int] = Field(min_length=1, description="seeds of every arm")
+    seeds: list[Seed] = Field(min_length=1, description="seeds of every arm")
     baseline: str = Field(description="label of the arm to compare the others with")
     settings: dict[str, Any] = Field(default_factory=dict, description="settings shared by all arms")
     tasks: list[StudyTask] = Field(default_factory=list, description="tasks to train every arm on, if several")
