@@ -29,22 +29,24 @@ from vpo_envs.common.wording import counted
 
 SMOLLM2 = Path("models") / "SmolLM2-135M-Instruct.Q4_1.gguf"
 """Where `make smollm2` puts the model."""
-PRESET = {
-    "env": "vpo/MuSiQue-v0",
-    "env_kwargs": {"preset": "compact"},
-    "model": str(SMOLLM2),
-    "lora_rank": 16,
-    "dtype": "bfloat16",
-    "prompts_per_step": 4,
-    "rollouts_per_prompt": 6,
-    "max_new_tokens": 60,
-    "steps": 60,
-    "learning_rate": 2e-4,
-    "warmup_steps": 5,
-    "kl_coef": 0.0,
-    "checkpoint_every": 10,
-    "eval_prompts": 50,
-    "eval_answers": 30,
+PRESETS = {
+    "musique": {
+        "env": "vpo/MuSiQue-v0",
+        "env_kwargs": {"preset": "compact"},
+        "model": str(SMOLLM2),
+        "lora_rank": 16,
+        "dtype": "bfloat16",
+        "prompts_per_step": 4,
+        "rollouts_per_prompt": 6,
+        "max_new_tokens": 60,
+        "steps": 60,
+        "learning_rate": 2e-4,
+        "warmup_steps": 5,
+        "kl_coef": 0.0,
+        "checkpoint_every": 10,
+        "eval_prompts": 50,
+        "eval_answers": 30,
+    }
 }
 RESPONSES = 4
 """Demonstrated responses that share a prompt."""
@@ -57,7 +59,7 @@ def main() -> None:
     own.add_argument("--warm-steps", type=at_least(1), default=60)
     own.add_argument("--warm-batch", type=at_least(RESPONSES), default=16)
     chosen, options = own.parse_declared()
-    config = parse_job(options, description=__doc__, presets={"musique": PRESET}).config
+    config = parse_job(options, description=__doc__, presets=PRESETS).config
     if config.model == str(SMOLLM2) and not SMOLLM2.exists():
         raise ValueError(f"there is no file {config.model!r}: fetch it with `make smollm2`, or name a --model")
     folder = config.runs_dir / (config.name or "pretrained")
