@@ -67,6 +67,7 @@ def runs_of(
     Raises:
         ValueError: An unknown label or a bad setting.
     """
+    import_modules(imports)
     return [
         StudyRun(**vars(run), config=_config_of(study, runs_dir, run, imports))
         for run in plan_runs(study, results, **chosen)
@@ -85,7 +86,6 @@ def _config_of(study: Study, runs_dir: Path, run: PlannedRun, imports: Sequence[
     for owner, values in levels:
         settings |= _given(values, run.seed, owner)
     settings["imports"] = [*settings["imports"], *imports]
-    import_modules(settings["imports"])
     settings["seed"], settings["name"] = run.seed, run.name
     settings["runs_dir"] = runs_dir / study.name / (run.task or "")
     return make_config(settings, f"arm {arm.label!r}")

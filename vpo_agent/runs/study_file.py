@@ -29,9 +29,8 @@ MISPLACED = {
     "missing": "it is missing: vpo study --example shows a study file",
     "extra_forbidden": "it is unknown: settings of runs stand under settings; vpo study --example shows a file",
 }
-
-
 Seed = Annotated[int, Field(ge=0)]
+"""The seed of a run."""
 
 
 class Arm(BaseModel, frozen=True, extra="forbid"):

@@ -22,6 +22,7 @@ from processes import PATIENCE, PythonProcess, forked_python
 
 from vpo_agent.command import main
 from vpo_agent.measure.pool import Pool
+from vpo_agent.rollouts import backends
 from vpo_agent.runs import study
 from vpo_agent.runs.run_data import read_training
 from vpo_agent.runs.run_lock import RunLock
@@ -324,6 +325,20 @@ def test_a_bad_study_file_is_named_in_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert re.search(message, line), line
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_file_may_name_what_a_module_on_the_command_line_registers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "_REGISTRY", dict(backends._REGISTRY))
+    module = tmp_path / "back.py"
+    module.write_text(
+        "from vpo_agent.rollouts.backends import register_backend\nregister_backend('of_a_study', lambda *_: None)\n"
+    )
+    planned = read_study(write(tmp_path, TINY.replace("steps = 1", "steps = 1\nbackend = 'of_a_study'")))
+    runs = runs_of(planned, tmp_path / "runs", tmp_path / "results", imports=[str(module)])
+    assert {run.config.backend for run in runs} == {"of_a_study"}
+    assert all(run.config.imports == [str(module)] for run in runs)
 
 
 @pytest.mark.parametrize(
