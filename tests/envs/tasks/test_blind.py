@@ -88,7 +88,7 @@ def test_no_study_and_no_task_of_the_bench_uses_what_is_not_for_measuring() -> N
     edge = ["edge", "edge_again", "edge_long", "edge_more"]
     rare = ["rare_specialists", "rare_specialists_again"]
     others = ["pretrained", *rare, "transfer", "variations"]
-    assert [path.stem for path in studies] == ["conflict", "conflict_again", "countdown_again", *edge, *others]
+    assert [path.stem for path in studies] == ["conflict", "conflict_again", *edge, *others]
     for path in studies:
         study = tomllib.loads(path.read_text("utf-8"))
         for task, arm in itertools.product(study["tasks"], study["arms"]):
