@@ -1,27 +1,23 @@
-"""Draw the figures of the studies from the data files of their runs, without torch or matplotlib.
+"""The figures of the studies, drawn from the data files of their runs without torch or matplotlib.
 
-    python studies/figures.py
-
-Each figure is docs/images/NAME.svg, for a study of that name. It shows for each task what k answers score after each
-method (utility@k), or the share of tasks that one of k answers solves (pass@k), beside the better base and the exact
-front. `python studies/pages.py` compares the files with the data, and with --write it writes them too. The card is
-opaque and light, so that it can be read on a dark page as well.
+Each figure shows for each task what k answers score after each method (utility@k), or the share of tasks that one of k
+answers solves (pass@k), beside the better base and the exact front. The card is opaque and light, so that it can be
+read on a dark page as well. `python studies/pages.py --write` writes the files, and without --write it compares them
+with the data.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from tables import BASE, CURVE, EXACT_FRONT, KS, RESULTS, STUDIES, Measure, StudyScores, TaskScores
+from tables import BASE, CURVE, EXACT_FRONT, KS, Measure, StudyScores, TaskScores
 
 from vpo_agent.measure.intervals import Band, interval
 from vpo_agent.measure.pool import Floats
-from vpo_agent.runs.study_file import read_study
 
 IMAGES = Path("docs/images")
 
@@ -38,11 +34,11 @@ class Figure(NamedTuple):
 
 
 FIGURES: Mapping[str, Figure] = {
-    "conflict": Figure("utility", CURVE, (1, 3, 30), (BASE, "grpo", "vpo")),
+    "conflict+conflict_again": Figure("utility", CURVE, (1, 3, 30), (BASE, "grpo", "vpo")),
     "rare_specialists": Figure("utility", CURVE, (1, 3, 30), (BASE, "grpo", "max_at_k", "vpo")),
     "edge": Figure("pass", KS, KS, (BASE, "grpo", "vpo", "max_at_k")),
 }
-"""By the name of its study, the figure."""
+"""Each figure, by its study and the repetitions with other seeds, as in a mark. The first name is that of its file."""
 LINES = {
     BASE: ("base", "#57606a"),
     "grpo": ("GRPO", "#b34700"),
@@ -171,24 +167,3 @@ def _text(x: float, y: float, text: str, *, anchor: str = "start", bold: bool = 
     weight = ' font-weight="600"' if bold else ""
     fill = FAINT_INK if faint else INK
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{fill}"{weight}>{escape(text)}</text>'
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--from", dest="results", type=Path, default=RESULTS, help="folder of data files")
-    options = parser.parse_args(arguments)
-    for name, figure in FIGURES.items():
-        try:
-            scores = StudyScores.read(read_study(STUDIES / f"{name}.toml"), options.results)
-        except ValueError as error:
-            parser.error(str(error))
-        if not scores.tasks:
-            parser.error(f"there are no data files of {name} in {str(options.results)!r}")
-        path = STUDIES.parent / IMAGES / f"{name}.svg"
-        path.write_text(drawing(scores, figure), encoding="utf-8")
-        print(f"wrote {path}")
-
-
-if __name__ == "__main__":
-    main()

@@ -114,9 +114,10 @@ def changed_pages(root: Path, results: Path) -> dict[Path, str]:
     """Return the text that a page should have, for each page that has another."""
     studies = Studies(root / "studies", results)
     wanted = {APPENDIX: appendix(studies)}
-    for name, figure in FIGURES.items():
-        if name in studies.names:
-            wanted[IMAGES / f"{name}.svg"] = drawing(studies.scores(name), figure)
+    for mark, figure in FIGURES.items():
+        names = mark.split("+")
+        if set(names) <= set(studies.names):
+            wanted[IMAGES / f"{names[0]}.svg"] = drawing(studies.scores(mark), figure)
     for path in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
         page = path.relative_to(root)
         if page != APPENDIX and path.is_file():

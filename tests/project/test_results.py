@@ -250,10 +250,11 @@ def test_a_mark_without_data_is_refused(root: Path, mark: str, message: str) -> 
         pages.table(mark.split(), studies)
 
 
+CONFLICT = figures.FIGURES["conflict+conflict_again"]
 SOLVED = figures.Figure("pass", (1, 3, 10), (1, 3, 10), ("base", "grpo", "vpo"))
 
 
-@pytest.mark.parametrize("figure", [figures.FIGURES["conflict"], SOLVED], ids=lambda figure: figure.measure)
+@pytest.mark.parametrize("figure", [CONFLICT, SOLVED], ids=lambda figure: figure.measure)
 def test_the_figure_of_a_study_shows_the_numbers_of_its_tables(figure: Any, root: Path, scores: Any) -> None:
     svg = figures.drawing(scores, figure)
     assert svg == figures.drawing(scores, figure)
@@ -391,7 +392,7 @@ def test_searches_with_feedback_are_set_against_the_better_of_the_others(root: P
 def test_a_number_that_disagrees_with_the_data_is_found_and_mended(
     root: Path, scores: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(pages, "FIGURES", {"toy": figures.FIGURES["conflict"]})
+    monkeypatch.setattr(pages, "FIGURES", {"toy": CONFLICT})
     options = ["--root", str(root), "--from", str(root / "studies" / "results")]
     page, appendix = root / "docs" / "page.md", root / "docs" / "results_tables.md"
     figure = root / "docs" / "images" / "toy.svg"
