@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from vpo_agent.search.runner import SearchTarget
 
 ENV = "vpo/Programs-v0"
-ARMS = {"grpo": 1, "max_at_k": 1, "vpo": 3, "vpo-pool4": 3}
+ARMS = {"grpo": 1, "max_at_k": 1, "vpo": 3, "vpo_pool": 3}
 """Arms of the study, with the answers of a response."""
 BASE = "base-3"
 """The base with three answers per response, with which all policies are compared."""

@@ -87,6 +87,7 @@ when they disagree. `python studies/tables.py FILE` prints the tables of one stu
   they were published.
 - *Training tokens* are the tokens that the model wrote in training; *diversity* is the mean distance between the reward
   vectors of two answers.
+- Pools of `vpo_pool` have four rollouts.
 """
 
 

@@ -9,8 +9,8 @@ The protocol, written before anything ran:
 - The task is compact programs of four steps, with three answers in a response. There are six seeds, 0 to 5. Each has
   bases, a stream of training tasks and a sampling of its own.
 - Each seed has two bases, by the recipe of tiny-programs: one learns the demonstrations, the other (*told*) the same
-  demonstrations with ``refine=True``, so with the replies between the answers. A base is trained by ``pool``
-  (``vpo_pool``), ``pool-alpha1000``, ``max_at_k`` and ``rejection``, each with the learning rate of the preset.
+  demonstrations with ``refine=True``, so with the replies between the answers. A base is trained by ``vpo_pool`` with
+  k = 4, ``vpo_pool-alpha1000``, ``max_at_k`` and ``rejection``, each with the learning rate of the preset.
 - Trainings get equal tokens, not equal steps: each stops after the step in which prompts, responses and replies
   together reach 500,000, which are about 150 steps without replies. A prompt counts once for its rollouts.
 - The searches are best-of-n and prefix evolution with the policies that are not told, and evolution with feedback with
@@ -21,7 +21,7 @@ The protocol, written before anything ran:
   two searches, over all arms but the bases, paired by task and seed, with the interval over functions and seeds.
   Everything else is described.
 
-The reduced form has two seeds, the arm ``pool``, bases that train for 150 steps from tiny-programs instead of 800 from
+The reduced form has two seeds, the arm ``vpo_pool``, bases that train for 150 steps from tiny-programs instead of 800 from
 random weights, trainings of 60,000 tokens, and 60 test tasks. Its size was chosen by its time on a CPU, before anything
 of it was scored. Bases, policies and searches that are there are kept in ``--out``.
 """
@@ -53,8 +53,8 @@ ROOT = Path(__file__).parents[1]
 DATA = "refine.json"
 BASE = "base"
 ARMS: dict[str, dict[str, Any]] = {
-    "pool": {"method": "vpo_pool", "method_options": {"k": 4, "baseline": "subset"}},
-    "pool-alpha1000": {"method": "vpo_pool", "method_options": {"k": 4, "baseline": "subset"}, "alpha": 1000.0},
+    "vpo_pool": {"method": "vpo_pool", "method_options": {"k": 4, "baseline": "subset"}},
+    "vpo_pool-alpha1000": {"method": "vpo_pool", "method_options": {"k": 4, "baseline": "subset"}, "alpha": 1000.0},
     "max_at_k": {"method": "max_at_k", "method_options": {"k": 4}},
     "rejection": {"method": "rejection"},
 }
@@ -85,7 +85,7 @@ WHOLE: dict[str, Any] = {
 }
 REDUCED: dict[str, Any] = {
     "seeds": [0, 1],
-    "arms": ["pool"],
+    "arms": ["vpo_pool"],
     "model": "tiny-programs",
     "warm_steps": 150,
     "training_tokens": 60_000,

@@ -48,7 +48,11 @@ REFINED = {
         "evolve": [[1, 2], [None, None]],
         "evolve --feedback": [[1, 2], [3, 4]],
     },
-    "pool": {"best-of-n": [[9, 9], [9, 9]], "evolve": [[None, 9], [9, 9]], "evolve --feedback": [[1, 4001], [1, None]]},
+    "vpo_pool": {
+        "best-of-n": [[9, 9], [9, 9]],
+        "evolve": [[None, 9], [9, 9]],
+        "evolve --feedback": [[1, 4001], [1, None]],
+    },
     "max_at_k": {"best-of-n": [[1, None], [1, 1]], "evolve": [[1, 1], [1, 1]], "evolve --feedback": [[1, 1], [1, 1]]},
 }
 """Tokens after which each search solved each of two tasks, by seed."""
@@ -379,14 +383,14 @@ def test_searches_with_feedback_are_set_against_the_better_of_the_others(root: P
     path = root / "studies" / "results" / refine.DATA
     assert refine.about(path).startswith("2 seeds; bases after 150 steps from tiny-programs; trainings of 60,000")
     table = rows_of(refine.search_table(path))
-    assert [*table] == ["base", "`pool`", "`max_at_k`", "all trained"]
+    assert [*table] == ["base", "`vpo_pool`", "`max_at_k`", "all trained"]
     shares = {policy: [numbers(row[search])[0] for search in refine.SEARCHES] for policy, row in table.items()}
     assert shares["base"] == [0.75, 0.5, 1.0]
-    assert shares["`pool`"] == [1.0, 0.75, 0.5]  # a right answer that ends after 4,000 tokens does not count
+    assert shares["`vpo_pool`"] == [1.0, 0.75, 0.5]  # a right answer that ends after 4,000 tokens does not count
     assert shares["all trained"] == [0.875, 0.875, 0.75]
     column = "feedback minus the better of the others"
     assert [numbers(row[column])[0] for row in table.values()] == [0.25, -0.5, 0.0, -0.125]
-    assert table["`pool`"]["by seed"] == "−.500, −.500"
+    assert table["`vpo_pool`"]["by seed"] == "−.500, −.500"
 
 
 def test_a_number_that_disagrees_with_the_data_is_found_and_mended(
