@@ -329,8 +329,8 @@ def time_compact(preset: dict[str, Any], steps: int) -> tuple[dict[str, list[tup
     """Return each method's tokens of a response and seconds, by step taken in turn, and the seconds of evaluations."""
     from vpo_agent.trainer import Trainer
 
-    arms = {"grpo": {"method": "grpo"}, "vpo": {}, "mixed": {"num_answers": [1, 3, 3, 3, 3]}}
-    rows: dict[str, list[tuple[float, float]]] = {label: [] for label in arms}
+    variants = {"grpo": {"method": "grpo"}, "vpo": {}, "mixed": {"num_answers": [1, 3, 3, 3, 3]}}
+    rows: dict[str, list[tuple[float, float]]] = {label: [] for label in variants}
     evaluations = {}
     with tempfile.TemporaryDirectory() as folder:
         shared = {
@@ -341,7 +341,7 @@ def time_compact(preset: dict[str, Any], steps: int) -> tuple[dict[str, list[tup
             "device": "cpu",
             "runs_dir": folder,
         }
-        trainers = {label: Trainer(make_config({**shared, **own, "name": label})) for label, own in arms.items()}
+        trainers = {label: Trainer(make_config({**shared, **own, "name": label})) for label, own in variants.items()}
         for _ in range(WARMUP + steps):
             for label, trainer in trainers.items():
                 start = time.process_time()

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from vpo_agent.search.runner import SearchTarget
 
 ENV = "vpo/Programs-v0"
-ARMS = {"grpo": 1, "max_at_k": 1, "vpo": 3, "vpo_pool": 3}
-"""Arms of the study, with the answers of a response."""
+TRAINED = {"grpo": 1, "max_at_k": 1, "vpo": 3, "vpo_pool": 3}
+"""Methods of the study, with the answers of a response."""
 BASE = "base-3"
 """The base with three answers per response, with which all policies are compared."""
 METHODS = ("best-of-n", "evolve")
@@ -125,9 +125,9 @@ def search(study: Study, task: StudyTask, runs_dir: Path, out: Path, path: Path)
     from vpo_agent.search import SearchJob, hard_tasks, run_search
 
     runs = runs_dir / study.name / task.label
-    seeds = [s for s in study.seeds if all((runs / f"{arm}-seed{s}" / "checkpoints").is_dir() for arm in ARMS)]
+    seeds = [s for s in study.seeds if all((runs / f"{name}-seed{s}" / "checkpoints").is_dir() for name in TRAINED)]
     if not seeds:
-        print(f"no seed has runs of {', '.join(ARMS)} in {str(runs)!r}, so there is nothing to search with")
+        print(f"no seed has runs of {', '.join(TRAINED)} in {str(runs)!r}, so there is nothing to search with")
         return
     bases = {seed: Path(task.settings["model"].format(seed=seed)) for seed in seeds}
     env_kwargs = task.settings["env_kwargs"]
@@ -200,7 +200,7 @@ def targets(runs: Path, base: Path, seed: int) -> list[SearchTarget]:
     from vpo_agent.search.runner import SearchTarget
 
     places = {f"base-{m}": (base, m) for m in (1, 3)}
-    places |= {arm: (runs / f"{arm}-seed{seed}", m) for arm, m in ARMS.items()}
+    places |= {name: (runs / f"{name}-seed{seed}", m) for name, m in TRAINED.items()}
     return [SearchTarget(name, m, partial(load_policy, str(place))) for name, (place, m) in places.items()]
 
 

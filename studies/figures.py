@@ -102,7 +102,7 @@ def drawing(scores: StudyScores, figure: Figure) -> str:
 
 def front_of(task: TaskScores, figure: Figure) -> float | None:
     """Return what the exact fronts of a task reach, if they are known."""
-    return next(iter(next(iter(task.arms.values())).values())).front.get(figure.measure)
+    return next(iter(next(iter(task.methods.values())).values())).front.get(figure.measure)
 
 
 def _group(number: int) -> str:

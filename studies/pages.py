@@ -9,7 +9,7 @@ left alone:
 
     <!-- table: conflict utility@30 -->              methods x tasks, with half of the 95 % interval
     <!-- table: conflict utility@30 minus base -->   differences from the better base, or from a method such as grpo
-    <!-- table: conflict utility@3 over grpo tasks=musique,tools arms=base-3,vpo -->   ratios, of some
+    <!-- table: conflict utility@3 over grpo tasks=musique,tools methods=base-3,vpo -->   ratios
     <!-- table: conflict musique utility -->         methods x k on one task
     <!-- table: conflict musique answers -->         methods x shares of answers, by what they are best at
     <!-- table: edge programs-4 search -->           searches on its hard tasks
@@ -21,8 +21,8 @@ left alone:
     <!-- value: conflict maze vpo answers haste -->  the share of answers that are best at something
     <!-- end -->                                     after each of them
 
-Arms are base-1 and base-3, by the answers in a response, and those of the study. Verdicts are adjusted over the table
-of all tasks and methods of the study, whichever are shown.
+``tasks=`` and ``methods=`` choose what is shown. Methods are base-1 and base-3, by the answers in a response, and those
+of the study. Verdicts are adjusted over the table of all tasks and methods of the study, whichever are shown.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ ROOT = STUDIES.parent
 APPENDIX = Path("docs/results_tables.md")
 BASES = {"base-1": "base, 1 answer", "base-3": "base, 3 answers"}
 """How a mark names a base, whose label has blanks."""
+CHOICES = ("tasks", "methods")
+"""What a mark may choose of a table."""
 MARK = re.compile(r"(<!-- (table|value): ([^>]*?) -->)(.*?)(<!-- end -->)", re.DOTALL)
 HEAD = """# Tables of all studies
 
@@ -203,8 +205,10 @@ def table(words: Sequence[str], studies: Studies) -> str:
     if name == "refine":
         return markdown_table(*refine.search_table(data_file(studies.results / refine.DATA)))
     scores = studies.scores(name)
-    tasks, arms = (options.get(option, "").split(",") if option in options else [] for option in ("tasks", "arms"))
-    arms = [BASES.get(arm, arm) for arm in arms]
+    if unknown := sorted(options.keys() - set(CHOICES)):
+        raise ValueError(f"{unknown[0]}= is unknown: choose with {' or '.join(f'{choice}=' for choice in CHOICES)}")
+    tasks, methods = (options[choice].split(",") if choice in options else [] for choice in CHOICES)
+    methods = [BASES.get(method, method) for method in methods]
     if not rest:
         raise ValueError("what of it: a measure such as utility@3, or a task and a measure?")
     if rest[1:] == ["search"]:
@@ -212,18 +216,18 @@ def table(words: Sequence[str], studies: Studies) -> str:
             raise ValueError("searches are shown of one study, with all of its seeds")
         return markdown_table(*search_table(data_file(studies.results / name / rest[0] / DATA)))
     if rest[0] in scores.tasks and rest[1] == "answers":
-        return markdown_table(*kinds_table(scores, rest[0], arms))
+        return markdown_table(*kinds_table(scores, rest[0], methods))
     if rest[0] in scores.tasks:
-        return markdown_table(*means_table(scores, rest[0], measure_in(rest[1]), arms))
+        return markdown_table(*means_table(scores, rest[0], measure_in(rest[1]), methods))
     measure, k = measure_at(rest[0])
     if len(rest) == 1:
-        found = levels_table(scores, measure, k, tasks, arms)
-        of_arms = [row for row in found[1] if row[0] != EXACT_FRONT]
+        found = levels_table(scores, measure, k, tasks, methods)
+        of_methods = [row for row in found[1] if row[0] != EXACT_FRONT]
     else:
         relation, other = relation_in(rest[1:])
-        found = differences_table(scores, measure, k, relation, other, tasks, arms)
-        of_arms = found[1][1:]
-    if not of_arms:
+        found = differences_table(scores, measure, k, relation, other, tasks, methods)
+        of_methods = found[1][1:]
+    if not of_methods:
         raise ValueError("there are no data files of it")
     return markdown_table(*found)
 
@@ -237,35 +241,35 @@ def data_file(path: Path) -> Path:
 
 def value(words: Sequence[str], studies: Studies) -> str:
     """Return the number that a mark asks for."""
-    name, task, arm, what, *rest = words
-    scores, arm = studies.scores(name), BASES.get(arm, arm)
+    name, task, method, what, *rest = words
+    scores, method = studies.scores(name), BASES.get(method, method)
     if what == "diversity":
         if rest:
             raise ValueError(f"diversity is shown by itself, without {' '.join(rest)!r}")
-        return short(float(np.mean([one.diversity for one in seeds_of(scores, task, arm)])))
+        return short(float(np.mean([one.diversity for one in seeds_of(scores, task, method)])))
     if what == "answers":
-        return short(float(np.mean([share(one, " ".join(rest)) for one in seeds_of(scores, task, arm)])))
+        return short(float(np.mean([share(one, " ".join(rest)) for one in seeds_of(scores, task, method)])))
     measure, k = measure_at(what)
     if rest:
         relation, other = relation_in(rest)
-        found = scores.comparisons(measure, k, relation, other).get((task, arm))
+        found = scores.comparisons(measure, k, relation, other).get((task, method))
         if found is None:
             raise ValueError("there are no data files of both on that task")
         return compared_cell(found, relation == "minus").replace("*", "")
     of_task = scores.tasks.get(task)
-    base = of_task.better_base(measure, k) if of_task and arm == BASE else arm
+    base = of_task.better_base(measure, k) if of_task and method == BASE else method
     values = of_task.values(base or "", measure, k) if of_task else {}
     if not values:
         raise ValueError("there are no data files of it")
     return short(float(np.mean([*values.values()])))
 
 
-def seeds_of(scores: StudyScores, task: str, arm: str) -> list[Scores]:
-    """Return the scores of an arm with each seed."""
-    if arm == BASE:
+def seeds_of(scores: StudyScores, task: str, method: str) -> list[Scores]:
+    """Return the scores of a method with each seed."""
+    if method == BASE:
         raise ValueError(f"which base: {' or '.join(BASES)}?")
     of_task = scores.tasks.get(task)
-    seeds = of_task.arms.get(arm) if of_task else None
+    seeds = of_task.methods.get(method) if of_task else None
     if not seeds:
         raise ValueError("there are no data files of it")
     return [*seeds.values()]

@@ -18,12 +18,12 @@ The protocol, written before anything ran:
   with (a prefix, or the parent and its results) and what is sampled. A task counts as solved if a right answer ends
   within 4,000 tokens.
 - The primary contrast is the share of tasks solved by evolution with feedback, minus that of the better of the other
-  two searches, over all arms but the bases, paired by task and seed, with the interval over functions and seeds.
+  two searches, over all methods but the bases, paired by task and seed, with the interval over functions and seeds.
   Everything else is described.
 
-The reduced form has two seeds, the arm ``vpo_pool``, bases that train for 150 steps from tiny-programs instead of 800 from
-random weights, trainings of 60,000 tokens, and 60 test tasks. Its size was chosen by its time on a CPU, before anything
-of it was scored. Bases, policies and searches that are there are kept in ``--out``.
+The reduced form has two seeds, the method ``vpo_pool``, bases that train for 150 steps from tiny-programs instead of
+800 from random weights, trainings of 60,000 tokens, and 60 test tasks. Its size was chosen by its time on a CPU, before
+anything of it was scored. Bases, policies and searches that are there are kept in ``--out``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ STEPS = [4, 4]
 ROOT = Path(__file__).parents[1]
 DATA = "refine.json"
 BASE = "base"
-ARMS: dict[str, dict[str, Any]] = {
+METHODS: dict[str, dict[str, Any]] = {
     "vpo_pool": {"method": "vpo_pool", "method_options": {"k": 4, "baseline": "subset"}},
     "vpo_pool-alpha1000": {"method": "vpo_pool", "method_options": {"k": 4, "baseline": "subset"}, "alpha": 1000.0},
     "max_at_k": {"method": "max_at_k", "method_options": {"k": 4}},
@@ -60,7 +60,7 @@ ARMS: dict[str, dict[str, Any]] = {
 }
 FEEDBACK = "evolve --feedback"
 SEARCHES = {"best-of-n": False, "evolve": False, FEEDBACK: True}
-"""By method, whether the policy is told results."""
+"""By search, whether the policy is told results."""
 ANSWERS, TOKENS = 200, 4000
 LONGEST = 24
 SETTINGS = {
@@ -77,7 +77,7 @@ SETTINGS = {
 }
 WHOLE: dict[str, Any] = {
     "seeds": [*range(6)],
-    "arms": [*ARMS],
+    "methods": [*METHODS],
     "model": "small",
     "warm_steps": 800,
     "training_tokens": 500_000,
@@ -85,7 +85,7 @@ WHOLE: dict[str, Any] = {
 }
 REDUCED: dict[str, Any] = {
     "seeds": [0, 1],
-    "arms": ["vpo_pool"],
+    "methods": ["vpo_pool"],
     "model": "tiny-programs",
     "warm_steps": 150,
     "training_tokens": 60_000,
@@ -128,22 +128,24 @@ def about(path: Path) -> str:
 def search_table(path: Path) -> Table:
     """The share of tasks solved by policy and search, and by feedback above the better of the other two searches.
 
-    The difference over all trained arms, in a last row if there are several, is the primary contrast. Verdicts are
+    The difference over all trained methods, in a last row if there are several, is the primary contrast. Verdicts are
     adjusted over the column.
     """
     data = read_data(path, "functions", "solved_at")
     solved = {
-        arm: {search: np.array([[is_solved(at) for at in of_seed] for of_seed in ends]) for search, ends in of.items()}
-        for arm, of in data["solved_at"].items()
+        policy: {
+            search: np.array([[is_solved(at) for at in of_seed] for of_seed in ends]) for search, ends in of.items()
+        }
+        for policy, of in data["solved_at"].items()
     }
-    trained = [of for arm, of in solved.items() if arm != BASE]
+    trained = [of for policy, of in solved.items() if policy != BASE]
     if len(trained) > 1:
         solved["all trained"] = {search: np.mean([of[search] for of in trained], axis=0) for search in SEARCHES}
     rows, pairs = [], []
-    for arm, of in solved.items():
+    for policy, of in solved.items():
         bands = [interval(of[search], data["functions"]) for search in SEARCHES]
         cells = [f"{short(band.mean)} ± {short((band.high - band.low) / 2)}" for band in bands]
-        rows.append([f"`{arm}`" if arm in ARMS else arm, *cells])
+        rows.append([f"`{policy}`" if policy in METHODS else policy, *cells])
         others = [of[search] for search in SEARCHES if search != FEEDBACK]
         pairs.append((of[FEEDBACK], max(others, key=lambda shares: float(shares.mean()))))
     for row, comparison in zip(rows, compare_pairs(pairs, [data["functions"]] * len(pairs)), strict=True):
@@ -170,15 +172,17 @@ def run(form: dict[str, Any], out: Path, path: Path) -> None:
     from vpo_agent.runs.run_data import commit_of_code
     from vpo_agent.runs.whole_files import library_versions
 
-    arms = [BASE, *form["arms"]]
-    solved_at: dict[str, dict[str, list[list[int | None]]]] = {arm: {search: [] for search in SEARCHES} for arm in arms}
+    policies = [BASE, *form["methods"]]
+    solved_at: dict[str, dict[str, list[list[int | None]]]] = {
+        policy: {search: [] for search in SEARCHES} for policy in policies
+    }
     for seed in form["seeds"]:
-        for arm in arms:
-            folders = {told: trained(form, out, arm, seed, told) for told in (False, True)}
+        for policy in policies:
+            folders = {told: trained(form, out, policy, seed, told) for told in (False, True)}
             for search, told in SEARCHES.items():
                 ends = searched(folders[told], search, seed, form["tasks"])
-                solved_at[arm][search].append(ends)
-                print(f"seed {seed}, {arm}, {search}: {np.mean([*map(is_solved, ends)]):.3f} solved", flush=True)
+                solved_at[policy][search].append(ends)
+                print(f"seed {seed}, {policy}, {search}: {np.mean([*map(is_solved, ends)]):.3f} solved", flush=True)
     env = make_text_env(ENV, **difficulty(told=False), split="test")
     data = {
         "form": form,
@@ -186,18 +190,18 @@ def run(form: dict[str, Any], out: Path, path: Path) -> None:
         "commit": commit_of_code(),
         "versions": library_versions(),
     }
-    searches = ",\n  ".join(f"{json.dumps(arm)}: {json.dumps(of)}" for arm, of in solved_at.items())
+    searches = ",\n  ".join(f"{json.dumps(policy)}: {json.dumps(of)}" for policy, of in solved_at.items())
     path.write_text(f'{json.dumps(data)[:-1]},\n "solved_at": {{\n  {searches}\n }}}}\n', encoding="utf-8")
 
 
-def trained(form: dict[str, Any], out: Path, arm: str, seed: int, told: bool) -> Path:
+def trained(form: dict[str, Any], out: Path, policy: str, seed: int, told: bool) -> Path:
     """Return the folder of a base, or of a policy that is trained from it."""
     kind = f"{'told' if told else 'untold'}-{seed}"
-    base, folder = out / f"{BASE}-{kind}", out / f"{arm}-{kind}"
+    base, folder = out / f"{BASE}-{kind}", out / f"{policy}-{kind}"
     if not (base / "config.json").is_file():
         warm_start(base, seed, told, form["model"], form["warm_steps"])
     if not (folder / "config.json").is_file():
-        train(base, folder, arm, seed, told, form["training_tokens"])
+        train(base, folder, policy, seed, told, form["training_tokens"])
     return folder
 
 
@@ -217,7 +221,7 @@ def warm_start(out: Path, seed: int, told: bool, model: str, steps: int) -> None
     WarmStartTraining(Recipe.model_validate(recipe), out, device="cpu").train()
 
 
-def train(base: Path, out: Path, arm: str, seed: int, told: bool, budget: int) -> None:
+def train(base: Path, out: Path, method: str, seed: int, told: bool, budget: int) -> None:
     """Train a base until prompts, responses and replies have taken so many tokens, and save the policy."""
     from vpo_agent.config import make_config
     from vpo_agent.trainer import Trainer
@@ -225,7 +229,7 @@ def train(base: Path, out: Path, arm: str, seed: int, told: bool, budget: int) -
     given = {"env": ENV, "env_kwargs": difficulty(told), "model": str(base), "seed": seed, "data_seed": seed}
     spent = steps = 0
     with TemporaryDirectory() as folder:
-        trainer = Trainer(make_config({**SETTINGS, **ARMS[arm], **given, "runs_dir": folder, "name": out.name}))
+        trainer = Trainer(make_config({**SETTINGS, **METHODS[method], **given, "runs_dir": folder, "name": out.name}))
         while spent < budget:
             prepared = trainer.prepare()
             samples = prepared.rollouts.samples

@@ -3,11 +3,11 @@
     python studies/tables.py studies/conflict.toml
     python studies/tables.py studies/edge.toml --tasks countdown-4 --measures utility
 
-Every number is over test tasks and training seeds. Differences are paired by both: arms of one seed share its base, its
-training tasks and its test tasks. A *base* is the model before training, with one answer in a response or with three.
-Arms are compared with the base that scores better at the measure. k answers are whole responses where the number
-of answers in a response divides k, but single answers for pass@k. first@1 is the utility of the first answer of each
-response, and utility@1 that of any of its answers.
+Every number is over test tasks and training seeds. Differences are paired by both: methods of one seed share its base,
+its training tasks and its test tasks. A *base* is the model before training, with one answer in a response or with
+three. Methods are compared with the base that scores better at the measure. k answers are whole responses where the
+number of answers in a response divides k, but single answers for pass@k. first@1 is the utility of the first answer of
+each response, and utility@1 that of any of its answers.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Scores(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """A difference or ratio of an arm and another, with the verdict that the whole table allows."""
+    """A difference or ratio of a method and another, with the verdict that the whole table allows."""
 
     band: Band
     plain: bool
@@ -84,45 +84,45 @@ class Comparison(NamedTuple):
 
 
 class TaskScores:
-    """The arms of one task of a study that have data files, bases first, each with its seeds."""
+    """The methods of one task of a study that have data files, bases first, each with its seeds."""
 
-    def __init__(self, label: str, arms: Mapping[str, Mapping[int, Scores]]) -> None:
+    def __init__(self, label: str, methods: Mapping[str, Mapping[int, Scores]]) -> None:
         self.label = label
-        self.arms = arms
+        self.methods = methods
 
     @property
     def trained(self) -> list[str]:
-        """The arms that are no base."""
-        return [arm for arm in self.arms if not is_base(arm)]
+        """The methods that are no base."""
+        return [method for method in self.methods if not is_base(method)]
 
-    def values(self, arm: str, measure: Measure, k: int) -> Mapping[int, Floats]:
-        """Return a measure of an arm for each of its seeds, (N,); empty if a pool does not have it."""
-        scores = self.arms.get(arm, {})
+    def values(self, method: str, measure: Measure, k: int) -> Mapping[int, Floats]:
+        """Return a measure of a method for each of its seeds, (N,); empty if a pool does not have it."""
+        scores = self.methods.get(method, {})
         return {seed: one.at[measure, k] for seed, one in scores.items() if (measure, k) in one.at}
 
     def better_base(self, measure: Measure, k: int) -> str | None:
         """Return the base that is better at a measure."""
-        bases = [arm for arm in self.arms if is_base(arm) and self.values(arm, measure, k)]
-        return max(bases, key=lambda arm: float(np.mean([*self.values(arm, measure, k).values()])), default=None)
+        bases = [method for method in self.methods if is_base(method) and self.values(method, measure, k)]
+        return max(bases, key=lambda method: float(np.mean([*self.values(method, measure, k).values()])), default=None)
 
-    def compare(self, arm: str, other: str, measure: Measure, k: int) -> tuple[Floats, Floats] | None:
-        """Return a measure of an arm and of another, or the better base, on the seeds that both have, (S, N) each."""
+    def compare(self, method: str, other: str, measure: Measure, k: int) -> tuple[Floats, Floats] | None:
+        """Return a measure of a method and of another, or the better base, on the seeds that both have, (S, N) each."""
         base = self.better_base(measure, k) if other == BASE else other
-        ours, theirs = self.values(arm, measure, k), self.values(base or "", measure, k)
+        ours, theirs = self.values(method, measure, k), self.values(base or "", measure, k)
         seeds = sorted(ours.keys() & theirs.keys())
-        if not seeds or arm == base:
+        if not seeds or method == base:
             return None
         return np.stack([ours[seed] for seed in seeds]), np.stack([theirs[seed] for seed in seeds])
 
     @property
     def prompts(self) -> str | None:
         """A hash of all prompts' tasks, if their data files have it."""
-        return next(iter(next(iter(self.arms.values())).values())).source.get("tasks")
+        return next(iter(next(iter(self.methods.values())).values())).source.get("tasks")
 
     @cached_property
     def tasks(self) -> tuple[str, ...] | None:
         """A hash of each prompt's task, (N,)."""
-        return next(iter(next(iter(self.arms.values())).values())).tasks
+        return next(iter(next(iter(self.methods.values())).values())).tasks
 
 
 class StudyScores:
@@ -138,24 +138,24 @@ class StudyScores:
     @classmethod
     def read(cls, study: Study, results: Path) -> StudyScores:
         """Read the data files of a study."""
-        # A method of the study's own would be imported, and with it torch.
-        arms_of_ours = [arm.label for arm in study.arms if "imports" not in arm.settings]
-        check_finished([run for run in runs_of(study, RUNS, results, labels=arms_of_ours) if run.data.is_file()])
+        # An estimator of the study's own would be imported, and with it torch.
+        of_ours = [method.label for method in study.methods if "imports" not in method.settings]
+        check_finished([run for run in runs_of(study, RUNS, results, labels=of_ours) if run.data.is_file()])
         tasks = {}
         for task, files, labels in compared(study, results):
-            arms: dict[str, dict[int, Scores]] = {}
+            methods: dict[str, dict[int, Scores]] = {}
             found = read_runs(files)
             check_comparable(found)
             for run, label in zip(found, labels, strict=True):
                 assert run.seed is not None
-                arms.setdefault(label, {})[run.seed] = score(run.pool)
-            tasks[task.label] = TaskScores(task.label, arms)
-            _check_same_bases(f"{study.name}, {task.label}", arms)
+                methods.setdefault(label, {})[run.seed] = score(run.pool)
+            tasks[task.label] = TaskScores(task.label, methods)
+            _check_same_bases(f"{study.name}, {task.label}", methods)
         return cls(study, tasks, plan_runs(study, results))
 
     @classmethod
     def together(cls, first: StudyScores, again: StudyScores) -> StudyScores:
-        """Return the tasks and arms that a study and its repetition with other seeds both have, with the seeds of both.
+        """Return the tasks and methods that a study and its repetition with other seeds share, with the seeds of both.
 
         ValueError if a seed or a test task is not the same in both.
         """
@@ -167,12 +167,12 @@ class StudyScores:
                 continue
             if task.prompts != other.prompts:
                 raise ValueError(f"{both} have different test tasks of {label}")
-            arms = {}
-            for arm in (arm for arm in task.arms if arm in other.arms):
-                if seeds := sorted(task.arms[arm].keys() & other.arms[arm].keys()):
-                    raise ValueError(f"{both} both have the seed {seeds[0]} of {arm} on {label}")
-                arms[arm] = {**task.arms[arm], **other.arms[arm]}
-            tasks[label] = TaskScores(label, arms)
+            methods = {}
+            for method in (method for method in task.methods if method in other.methods):
+                if seeds := sorted(task.methods[method].keys() & other.methods[method].keys()):
+                    raise ValueError(f"{both} both have the seed {seeds[0]} of {method} on {label}")
+                methods[method] = {**task.methods[method], **other.methods[method]}
+            tasks[label] = TaskScores(label, methods)
         return cls(first.study, tasks, [])
 
     def with_seed(self, seed: int) -> StudyScores:
@@ -182,29 +182,29 @@ class StudyScores:
         """
         tasks = {}
         for label, task in self.tasks.items():
-            if arms := {arm: {seed: scores[seed]} for arm, scores in task.arms.items() if seed in scores}:
-                tasks[label] = TaskScores(label, arms)
+            if methods := {method: {seed: scores[seed]} for method, scores in task.methods.items() if seed in scores}:
+                tasks[label] = TaskScores(label, methods)
         if not tasks:
             raise ValueError(f"{self.study.name} has no data files of seed {seed}")
         return StudyScores(self.study, tasks, [])
 
     @property
-    def arms(self) -> list[str]:
-        """The arms of all tasks, bases first."""
-        arms = dict.fromkeys(arm for task in self.tasks.values() for arm in task.arms)
-        return sorted(arms, key=lambda arm: not is_base(arm))
+    def methods(self) -> list[str]:
+        """The methods of all tasks, bases first."""
+        methods = dict.fromkeys(method for task in self.tasks.values() for method in task.methods)
+        return sorted(methods, key=lambda method: not is_base(method))
 
     def _compare(self, measure: Measure, k: int, relation: Relation, other: str) -> dict[tuple[str, str], Comparison]:
-        """Return the comparison of every arm on every task with another arm or the better base, by task and arm.
+        """Return how every method compares on every task with another method or the better base, by task and method.
 
         Verdicts are adjusted over all of them (Benjamini and Hochberg).
         """
         keys, pairs, tasks = [], [], []
         for label, task in self.tasks.items():
-            for arm in task.trained:
-                pair = task.compare(arm, other, measure, k)
+            for method in task.trained:
+                pair = task.compare(method, other, measure, k)
                 if pair is not None:
-                    keys.append((label, arm))
+                    keys.append((label, method))
                     pairs.append(pair)
                     tasks.append(task.tasks)
         return dict(zip(keys, compare_pairs(pairs, tasks, relation), strict=True))
@@ -213,12 +213,12 @@ class StudyScores:
         """Say which runs have no data file; empty if none is missing."""
         if not self.missing:
             return ""
-        seeds: dict[tuple[str, str | None], list[int]] = {}
+        missing: dict[tuple[str, str | None], list[int]] = {}
         for run in self.missing:
-            seeds.setdefault((run.label, run.task), []).append(run.seed)
+            missing.setdefault((run.label, run.task), []).append(run.seed)
         named = [
-            f"{arm}{f' on {task}' if task else ''} (seed{'s'[: len(of_arm) > 1]} {', '.join(map(str, of_arm))})"
-            for (arm, task), of_arm in sorted(seeds.items())
+            f"{method}{f' on {task}' if task else ''} (seed{'s'[: len(seeds) > 1]} {', '.join(map(str, seeds))})"
+            for (method, task), seeds in sorted(missing.items())
         ]
         runs = f"{len(self.missing)} of {counted(self.stated, 'run')} of {self.study.name}"
         return f"{runs} have no data file: {', '.join(named)}."
@@ -239,16 +239,16 @@ def bases_of(scores: Scores) -> dict[str, str]:
     return {name.removeprefix(MODEL): sha256 for name, sha256 in inputs.items() if name.startswith(MODEL)}
 
 
-def _check_same_bases(task: str, arms: Mapping[str, Mapping[int, Scores]]) -> None:
-    """Raise ValueError if arms of one seed were trained from two models of one name, which cannot be compared."""
+def _check_same_bases(task: str, methods: Mapping[str, Mapping[int, Scores]]) -> None:
+    """Raise ValueError if methods of one seed were trained from two models of one name, which cannot be compared."""
     known: dict[tuple[str, int], tuple[str, str]] = {}
-    for arm, seeds in arms.items():
+    for method, seeds in methods.items():
         for seed, scores in seeds.items():
             for name, sha256 in bases_of(scores).items():
-                other, expected = known.setdefault((name, seed), (arm, sha256))
+                other, expected = known.setdefault((name, seed), (method, sha256))
                 if sha256 != expected:
                     raise ValueError(
-                        f"{task}, seed {seed}: {other} and {arm} have different models of the name {name!r}: delete "
+                        f"{task}, seed {seed}: {other} and {method} have different models of the name {name!r}: delete "
                         "the data files of one of them and run it again"
                     )
 
@@ -274,16 +274,16 @@ def compare_pairs(
     return comparisons
 
 
-def is_base(arm: str) -> bool:
-    """Return whether an arm is a model before training."""
-    return arm.startswith(f"{BASE}, ")
+def is_base(method: str) -> bool:
+    """Return whether a method is a model before training."""
+    return method.startswith(f"{BASE}, ")
 
 
 def compared(
-    study: Study, results: Path, arms: Container[str] | None = None
+    study: Study, results: Path, methods: Container[str] | None = None
 ) -> Iterator[tuple[StudyTask, list[list[Path]], list[str]]]:
-    """Yield each task of a study that has data files, of ``arms`` alone if given, with what a report compares."""
-    runs = [run for run in plan_runs(study, results) if arms is None or run.label in arms]
+    """Yield each task of a study that has data files, of ``methods`` alone if given, with what a report compares."""
+    runs = [run for run in plan_runs(study, results) if methods is None or run.label in methods]
     for task in study.tasks:
         files, labels = to_compare([run for run in runs if run.task == task.label])
         if files:
@@ -334,32 +334,32 @@ def kinds_of_answers(pool: Pool) -> dict[str, float]:
 # --- tables
 
 
-def means_table(scores: StudyScores, task: str, measure: Measure, arms: Collection[str] = ()) -> Table:
-    """A measure of every arm of one task along k, with its number of seeds and training tokens, and its diversity."""
+def means_table(scores: StudyScores, task: str, measure: Measure, methods: Collection[str] = ()) -> Table:
+    """A measure of every method of one task along k, with its seeds and training tokens, and its diversity."""
     rows = []
     of_task = scores.tasks[task]
-    ks = [k for k in KS if any(of_task.values(arm, measure, k) for arm in of_task.arms)]
-    for arm, seeds in of_task.arms.items():
-        if arms and arm not in arms:
+    ks = [k for k in KS if any(of_task.values(method, measure, k) for method in of_task.methods)]
+    for method, seeds in of_task.methods.items():
+        if methods and method not in methods:
             continue
         tokens = [one.training["tokens"] for one in seeds.values() if "tokens" in one.training]
-        cells = [np.mean([*values.values()]) if (values := of_task.values(arm, measure, k)) else None for k in ks]
+        cells = [np.mean([*values.values()]) if (values := of_task.values(method, measure, k)) else None for k in ks]
         spread = np.mean([one.diversity for one in seeds.values()])
         trained = f"{np.mean(tokens) / 1e6:.2f}" if len(tokens) == len(seeds) else ""
-        rows.append([code(arm), str(len(seeds)), trained, *("" if cell is None else short(cell) for cell in cells)])
+        rows.append([code(method), str(len(seeds)), trained, *("" if cell is None else short(cell) for cell in cells)])
         rows[-1].append(short(spread))
     head = ["method", "seeds", "million training tokens", *(f"{measure}@{k}" for k in ks), "diversity"]
     return head, rows, "l" + "r" * (len(head) - 1)
 
 
-def kinds_table(scores: StudyScores, task: str, arms: Collection[str] = ()) -> Table:
-    """Shares of the answers of every arm of one task, by what they are best at."""
-    of_task = scores.tasks[task].arms
+def kinds_table(scores: StudyScores, task: str, methods: Collection[str] = ()) -> Table:
+    """Shares of the answers of every method of one task, by what they are best at."""
+    of_task = scores.tasks[task].methods
     kinds = list(next(iter(next(iter(of_task.values())).values())).kinds)
     rows = [
-        [code(arm), *(short(float(np.mean([one.kinds[kind] for one in seeds.values()]))) for kind in kinds)]
-        for arm, seeds in of_task.items()
-        if not arms or arm in arms
+        [code(method), *(short(float(np.mean([one.kinds[kind] for one in seeds.values()]))) for kind in kinds)]
+        for method, seeds in of_task.items()
+        if not methods or method in methods
     ]
     return (
         ["method", *(f"best {kind}" if kind != NOTHING else "earn nothing" for kind in kinds)],
@@ -369,24 +369,24 @@ def kinds_table(scores: StudyScores, task: str, arms: Collection[str] = ()) -> T
 
 
 def levels_table(
-    scores: StudyScores, measure: Measure, k: int, tasks: Collection[str] = (), arms: Collection[str] = ()
+    scores: StudyScores, measure: Measure, k: int, tasks: Collection[str] = (), methods: Collection[str] = ()
 ) -> Table:
-    """A measure of every arm on every task, with half of its 95 % interval."""
+    """A measure of every method on every task, with half of its 95 % interval."""
     labels = chosen(scores.tasks, tasks)
     rows = []
-    fronts = [next(iter(next(iter(scores.tasks[label].arms.values())).values())).front for label in labels]
-    if not arms and all(measure in front for front in fronts):
+    fronts = [next(iter(next(iter(scores.tasks[label].methods.values())).values())).front for label in labels]
+    if not methods and all(measure in front for front in fronts):
         rows.append([EXACT_FRONT, *(short(front[measure]) for front in fronts)])
-    for arm in chosen(scores.arms, arms):
+    for method in chosen(scores.methods, methods):
         cells = []
         for label in labels:
-            values = scores.tasks[label].values(arm, measure, k)
+            values = scores.tasks[label].values(method, measure, k)
             cells.append("")
             if values:
                 band = interval(np.stack([*values.values()]), scores.tasks[label].tasks)
                 cells[-1] = f"{short(band.mean)} ± {short((band.high - band.low) / 2)}"
         if any(cells):
-            rows.append([code(arm), *cells])
+            rows.append([code(method), *cells])
     return ["method", *labels], rows, "l" + "r" * len(labels)
 
 
@@ -397,11 +397,11 @@ def differences_table(
     relation: Relation,
     other: str,
     tasks: Collection[str] = (),
-    arms: Collection[str] = (),
+    methods: Collection[str] = (),
 ) -> Table:
-    """The difference or ratio of every arm on every task to another arm or the better base; see :func:`compared_cell`.
+    """The difference or ratio of every method on every task to another or the better base; see :func:`compared_cell`.
 
-    Verdicts are adjusted over the table of all tasks and arms, whichever are shown.
+    Verdicts are adjusted over the table of all tasks and methods, whichever are shown.
     """
     labels = chosen(scores.tasks, tasks)
     found = scores.comparisons(measure, k, relation, other)
@@ -412,12 +412,13 @@ def differences_table(
         values = task.values(name or "", measure, k)
         against.append(short(np.mean([*values.values()])) if values else "")
     rows = [["the better base" if other == BASE else code(other), *against]]
-    for arm in chosen([arm for arm in scores.arms if not is_base(arm)], arms):
+    for method in chosen([method for method in scores.methods if not is_base(method)], methods):
         cells = [
-            compared_cell(found[label, arm], relation == "minus") if (label, arm) in found else "" for label in labels
+            compared_cell(found[label, method], relation == "minus") if (label, method) in found else ""
+            for label in labels
         ]
         if any(cells):
-            rows.append([code(arm), *cells])
+            rows.append([code(method), *cells])
     return ["method", *labels], rows, "l" + "r" * len(labels)
 
 
@@ -432,14 +433,14 @@ def provenance_table(scores: StudyScores) -> Table:
     """Where the numbers of each task come from."""
     rows = []
     for label, task in scores.tasks.items():
-        found = [one for arm in task.trained for one in task.arms[arm].values()]
+        found = [one for method in task.trained for one in task.methods[method].values()]
         first = found[0]
         bases = {(name, sha256) for one in found for name, sha256 in bases_of(one).items()}
         commits = sorted({one.training.get("commit", "unknown")[:8] for one in found})
         versions = sorted({f"torch {one.training.get('versions', {}).get('torch', '?')}" for one in found})
         prompts = len(next(iter(first.at.values())))
         distinct = len(set(first.tasks or ())) or prompts
-        seeds = sorted({seed for arm in task.trained for seed in task.arms[arm]})
+        seeds = sorted({seed for method in task.trained for seed in task.methods[method]})
         rows.append(
             [
                 label,
@@ -457,7 +458,7 @@ def provenance_table(scores: StudyScores) -> Table:
 
 def measures_of(scores: StudyScores, task: str) -> list[Measure]:
     """Return the measures that a task has; only pass where one answer is best under every weighting."""
-    found = next(iter(next(iter(scores.tasks[task].arms.values())).values()))
+    found = next(iter(next(iter(scores.tasks[task].methods.values())).values()))
     return [measure for measure in MEASURES if (measure, 1) in found.at]
 
 
@@ -470,7 +471,7 @@ def short(value: float, signed: bool = False) -> str:
 
 
 def code(name: str) -> str:
-    """An arm as code, a base as words."""
+    """A method as code, a base as words."""
     return name if is_base(name) else f"`{name}`"
 
 
@@ -525,7 +526,7 @@ def tables_of(
         for measure in present:
             if measure != "first" and measure in measures_of(scores, label):
                 yield f"{label}: {measure}@k", means_table(scores, label, measure)
-        if all(one.kinds for seeds in scores.tasks[label].arms.values() for one in seeds.values()):
+        if all(one.kinds for seeds in scores.tasks[label].methods.values() for one in seeds.values()):
             yield f"{label}: shares of answers, by what they are best at", kinds_table(scores, label)
 
 

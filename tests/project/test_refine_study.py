@@ -18,17 +18,17 @@ def test_the_study_of_feedback_trains_searches_and_keeps_what_it_found(
     refine = load_study("refine")
     monkeypatch.setattr(refine, "ANSWERS", 12)
     monkeypatch.setattr(refine, "TOKENS", 240)
-    form = {"seeds": [0], "arms": ["rejection"], "model": "tiny-programs"}
+    form = {"seeds": [0], "methods": ["rejection"], "model": "tiny-programs"}
     form |= {"warm_steps": 1, "training_tokens": 1, "tasks": 3}
     refine.run(form, tmp_path / "policies", tmp_path / refine.DATA)
     data = json.loads((tmp_path / refine.DATA).read_text(encoding="utf-8"))
     assert data["form"] == form
     assert len(data["functions"]) == 3
-    assert {arm: [*searches] for arm, searches in data["solved_at"].items()} == {
-        arm: [*refine.SEARCHES] for arm in ("base", "rejection")
+    assert {method: [*searches] for method, searches in data["solved_at"].items()} == {
+        method: [*refine.SEARCHES] for method in ("base", "rejection")
     }
     assert {len(tokens) for searches in data["solved_at"].values() for [tokens] in searches.values()} == {3}
-    policies = {f"{arm}-{told}-0" for arm in ("base", "rejection") for told in ("told", "untold")}
+    policies = {f"{method}-{told}-0" for method in ("base", "rejection") for told in ("told", "untold")}
     assert {folder.name for folder in (tmp_path / "policies").iterdir()} == policies
 
     kept = tmp_path / "policies" / "base-untold-0" / "best-of-n.json"

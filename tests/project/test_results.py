@@ -58,12 +58,12 @@ REFINED = {
 """Tokens after which each search solved each of two tasks, by seed."""
 
 
-def toy_pool(task: int, arm: str, seed: int, share: float) -> Pool:
-    """Answers of one arm: specialists, a ``share`` of them, or else compromises, or worth less."""
-    rng = np.random.default_rng([task, *map(ord, arm), seed])
+def toy_pool(task: int, method: str, seed: int, share: float) -> Pool:
+    """Answers of one method: specialists, a ``share`` of them, or else compromises, or worth less."""
+    rng = np.random.default_rng([task, *map(ord, method), seed])
     good = np.where(rng.random((N, ANSWERS, 1)) < share, np.eye(D)[rng.integers(D, size=(N, ANSWERS))], 0.45)
     rewards = good * rng.choice([0.25, 1.0], size=(N, ANSWERS, 1), p=[0.6, 0.4])
-    width = WIDTHS.get(arm, 1)
+    width = WIDTHS.get(method, 1)
     return Pool(
         rewards=rewards.reshape(N, -1, width, D).astype(np.float32),
         status=np.zeros((N, ANSWERS // width, width), dtype=np.int8),
@@ -88,7 +88,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "seeds": list(SEEDS),
         "baseline": "grpo",
         "tasks": [{"label": label, "settings": SETTINGS} for label in ("easy", "hard")],
-        "arms": [{"label": arm, "settings": {"method": arm}} for arm in ("vpo", "grpo", "max_at_k")],
+        "methods": [{"label": method, "settings": {"method": method}} for method in ("vpo", "grpo", "max_at_k")],
     }
     (root / "studies").mkdir()
     (root / "studies" / "toy.json").write_text(json.dumps(study), encoding="utf-8")
@@ -96,15 +96,15 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, task in enumerate(("easy", "hard")):
         folder = root / "studies" / "results" / "toy" / task
         folder.mkdir(parents=True)
-        for arm, share in SHARES.items():
+        for method, share in SHARES.items():
             for seed in SEEDS:
-                if (task, arm, seed) == ("hard", "max_at_k", 2):
+                if (task, method, seed) == ("hard", "max_at_k", 2):
                     continue
-                settings = {**SETTINGS, "method": arm, "seed": seed}
-                training = {"settings": settings, "tokens": 1_000_000 + seed} if "base" not in arm else {}
-                source = {"seed": seed, **SETTINGS, "step": int("base" not in arm), "training": training}
-                pool = toy_pool(number, arm, seed, share + 0.1 * number)
-                replace(pool, source=source).save(folder / f"{arm}-seed{seed}.npz")
+                settings = {**SETTINGS, "method": method, "seed": seed}
+                training = {"settings": settings, "tokens": 1_000_000 + seed} if "base" not in method else {}
+                source = {"seed": seed, **SETTINGS, "step": int("base" not in method), "training": training}
+                pool = toy_pool(number, method, seed, share + 0.1 * number)
+                replace(pool, source=source).save(folder / f"{method}-seed{seed}.npz")
     refined = {"form": refine.REDUCED, "functions": ["a", "b"], "solved_at": REFINED}
     (root / "studies" / "results" / refine.DATA).write_text(json.dumps(refined), encoding="utf-8")
     return root
@@ -112,7 +112,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def as_toml(study: dict[str, Any]) -> str:
     lines = [f"{name} = {json.dumps(study[name])}" for name in ("name", "seeds", "baseline")]
-    for kind in ("tasks", "arms"):
+    for kind in ("tasks", "methods"):
         for entry in study[kind]:
             lines += [f'[[{kind}]]\nlabel = "{entry["label"]}"', "[" + kind + ".settings]"]
             lines += [
@@ -127,14 +127,14 @@ def scores(root: Path) -> Any:
     return tables.StudyScores.read(read_study(root / "studies" / "toy.toml"), root / "studies" / "results")
 
 
-def pool_of(root: Path, task: str, arm: str, seed: int) -> Pool:
-    return Pool.load(root / "studies" / "results" / "toy" / task / f"{arm}-seed{seed}.npz")
+def pool_of(root: Path, task: str, method: str, seed: int) -> Pool:
+    return Pool.load(root / "studies" / "results" / "toy" / task / f"{method}-seed{seed}.npz")
 
 
-def utility(root: Path, task: str, arm: str, seed: int) -> np.ndarray:
+def utility(root: Path, task: str, method: str, seed: int) -> np.ndarray:
     """Utility of three answers, (N,): of whole responses where they hold three, and of all triples of single ones."""
     weights = np.random.default_rng(0).dirichlet(np.ones(D), size=1000)
-    pool = pool_of(root, task, arm, seed)
+    pool = pool_of(root, task, method, seed)
     values = pool.rewards.astype(float) @ weights.T  # (N, R, m, W)
     if values.shape[2] == 3:
         return np.asarray(values.max(axis=2).mean(axis=(1, 2)))
@@ -181,10 +181,13 @@ def test_the_commits_of_data_files_are_in_the_history_or_named_as_absent() -> No
 
 def test_means_and_differences_are_those_of_the_pools(root: Path, scores: Any) -> None:
     levels = rows_of(tables.levels_table(scores, "utility", 3))
-    found = {arm: [utility(root, "hard", arm, seed) for seed in SEEDS] for arm in ("base-1", "base-3", "vpo", "grpo")}
-    for arm, name in (("base-1", "base, 1 answer"), ("base-3", "base, 3 answers"), ("vpo", "`vpo`")):
-        assert numbers(levels[name]["hard"])[0] == pytest.approx(np.mean(found[arm]), abs=0.005)
-    better = max(("base-1", "base-3"), key=lambda arm: float(np.mean(found[arm])))
+    found = {
+        method: [utility(root, "hard", method, seed) for seed in SEEDS]
+        for method in ("base-1", "base-3", "vpo", "grpo")
+    }
+    for method, name in (("base-1", "base, 1 answer"), ("base-3", "base, 3 answers"), ("vpo", "`vpo`")):
+        assert numbers(levels[name]["hard"])[0] == pytest.approx(np.mean(found[method]), abs=0.005)
+    better = max(("base-1", "base-3"), key=lambda method: float(np.mean(found[method])))
     for other, against in ((found[better], tables.BASE), (found["grpo"], "grpo")):
         table = rows_of(tables.differences_table(scores, "utility", 3, "minus", against))
         band = interval(np.array(found["vpo"]) - np.array(other), [index // 2 for index in range(N)])
@@ -200,10 +203,11 @@ def with_seeds(scores: Any, seeds: dict[int, int]) -> Any:
     """The scores of some seeds of a study, under new numbers."""
     tasks = {}
     for label, task in scores.tasks.items():
-        arms = {
-            arm: {seeds[seed]: one for seed, one in runs.items() if seed in seeds} for arm, runs in task.arms.items()
+        methods = {
+            method: {seeds[seed]: one for seed, one in runs.items() if seed in seeds}
+            for method, runs in task.methods.items()
         }
-        tasks[label] = tables.TaskScores(label, {arm: runs for arm, runs in arms.items() if runs})
+        tasks[label] = tables.TaskScores(label, {method: runs for method, runs in methods.items() if runs})
     return tables.StudyScores(scores.study, tasks, [])
 
 
@@ -217,7 +221,10 @@ def test_a_study_and_its_repetition_are_read_as_one_with_the_seeds_of_both(score
     with pytest.raises(ValueError, match="both have the seed 0 of base, 1 answer on easy"):
         tables.StudyScores.together(first, scores)
     task = again.tasks["easy"]
-    other = {arm: {5: runs[5]._replace(source={**runs[5].source, "tasks": "ffff"})} for arm, runs in task.arms.items()}
+    other = {
+        method: {5: runs[5]._replace(source={**runs[5].source, "tasks": "ffff"})}
+        for method, runs in task.methods.items()
+    }
     with pytest.raises(ValueError, match="have different test tasks of easy"):
         tables.StudyScores.together(
             first, tables.StudyScores(again.study, {"easy": tables.TaskScores("easy", other)}, [])
@@ -226,7 +233,7 @@ def test_a_study_and_its_repetition_are_read_as_one_with_the_seeds_of_both(score
 
 def test_a_mark_can_ask_for_one_seed_of_a_study(root: Path) -> None:
     studies = pages.Studies(root / "studies", root / "studies" / "results")
-    ours, theirs = (utility(root, "hard", arm, 1) for arm in ("vpo", "grpo"))
+    ours, theirs = (utility(root, "hard", method, 1) for method in ("vpo", "grpo"))
     assert float(pages.value(["toy:1", "hard", "vpo", "utility@3"], studies)) == pytest.approx(ours.mean(), abs=0.005)
     found = studies.scores("toy:1").comparisons("utility", 3, "minus", "grpo")["hard", "vpo"].band
     assert found.mean == pytest.approx(np.mean(ours - theirs), abs=0.01)
@@ -281,27 +288,29 @@ def test_the_figure_of_a_study_shows_the_numbers_of_its_tables(figure: Any, root
 def test_verdicts_are_adjusted_over_all_tasks_and_methods_whichever_are_shown(root: Path, scores: Any) -> None:
     pairs = {}
     for task in ("easy", "hard"):
-        for arm in ("vpo", "max_at_k"):
-            seeds = SEEDS[:2] if (task, arm) == ("hard", "max_at_k") else SEEDS
+        for method in ("vpo", "max_at_k"):
+            seeds = SEEDS[:2] if (task, method) == ("hard", "max_at_k") else SEEDS
             read = scores.tasks[task]
-            ours, theirs = (np.stack([read.values(name, "pass", 10)[seed] for seed in seeds]) for name in (arm, "grpo"))
-            pairs[task, arm] = p_value(ours - theirs, read.tasks)
+            ours, theirs = (
+                np.stack([read.values(name, "pass", 10)[seed] for seed in seeds]) for name in (method, "grpo")
+            )
+            pairs[task, method] = p_value(ours - theirs, read.tasks)
     significant = dict(zip(pairs, false_discovery_control([*pairs.values()]) < 0.05, strict=True))
     kinds = {(pairs[key] < 0.05, bool(is_one)) for key, is_one in significant.items()}
     assert kinds == {(True, True), (True, False), (False, False)}, "every verdict occurs"
     whole = rows_of(tables.differences_table(scores, "pass", 10, "minus", "grpo"))
     part = rows_of(tables.differences_table(scores, "pass", 10, "minus", "grpo", ["hard"], ["vpo"]))
-    for (task, arm), is_bold in significant.items():
-        cell = whole[f"`{arm}`"][task]
+    for (task, method), is_bold in significant.items():
+        cell = whole[f"`{method}`"][task]
         assert cell.startswith("**") == is_bold
-        assert cell.endswith("†") == (pairs[task, arm] < 0.05 and not is_bold)
+        assert cell.endswith("†") == (pairs[task, method] < 0.05 and not is_bold)
     assert part == {"`grpo`": {"hard": whole["`grpo`"]["hard"]}, "`vpo`": {"hard": whole["`vpo`"]["hard"]}}
 
 
 def test_methods_that_were_trained_from_different_bases_are_not_compared(root: Path, tmp_path: Path) -> None:
     shutil.copytree(root / "studies" / "results", tmp_path / "results")
-    for arm, sha256 in (("vpo", "a" * 64), ("grpo", "b" * 64)):
-        path = tmp_path / "results" / "toy" / "hard" / f"{arm}-seed1.npz"
+    for method, sha256 in (("vpo", "a" * 64), ("grpo", "b" * 64)):
+        path = tmp_path / "results" / "toy" / "hard" / f"{method}-seed1.npz"
         pool = Pool.load(path)
         training = {**pool.source["training"], "inputs": {"the model bases/1": sha256}}
         replace(pool, source={**pool.source, "training": training}).save(path)
@@ -311,12 +320,12 @@ def test_methods_that_were_trained_from_different_bases_are_not_compared(root: P
 
 def test_a_data_file_of_another_run_or_task_is_refused(root: Path, tmp_path: Path) -> None:
     study = read_study(root / "studies" / "toy.toml")
-    of_arm, of_task = tmp_path / "arm", tmp_path / "task"
-    for results in (of_arm, of_task):
+    of_method, of_task = tmp_path / "of_method", tmp_path / "of_task"
+    for results in (of_method, of_task):
         shutil.copytree(root / "studies" / "results", results)
-    shutil.copy(of_arm / "toy" / "hard" / "grpo-seed1.npz", of_arm / "toy" / "hard" / "vpo-seed1.npz")
+    shutil.copy(of_method / "toy" / "hard" / "grpo-seed1.npz", of_method / "toy" / "hard" / "vpo-seed1.npz")
     with pytest.raises(ValueError, match=r"vpo-seed1\.npz' has method='grpo', but the study states 'vpo'"):
-        tables.StudyScores.read(study, of_arm)
+        tables.StudyScores.read(study, of_method)
     base = of_task / "toy" / "hard" / "base-1-seed0.npz"
     replace(Pool.load(base), objectives=("here", "there", "nowhere")).save(base)
     with pytest.raises(
@@ -433,6 +442,7 @@ def test_a_number_that_disagrees_with_the_data_is_found_and_mended(
     [
         ("table: toys utility@3", "the study 'toys' has no data files"),
         ("table: toy utility@3 minus grpo tasks=maze", "there are no data files of 'maze', but of easy, hard"),
+        ("table: toy utility@3 arms=grpo", "arms= is unknown: choose with tasks= or methods="),
         ("table: toy speed@3", "'speed' is no measure: utility, first, best, pass"),
         ("table: toy utility@3 besides grpo", "'besides grpo' is neither minus nor over"),
         ("value: toy hard ppo utility@3", "there are no data files of it"),

@@ -22,7 +22,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 
 DTYPE_HELP = "auto (bfloat16 on a GPU, else float32), float32 or bfloat16"
 ENV_HELP = "id of an environment, such as vpo/Maze-v0, or MODULE:ID for a module or .py file that registers your own"
-RENAMED = {"--instances": "--num-tasks", "--goal": "--measure"}
+RENAMED = {"--arms": "--methods", "--goal": "--measure", "--instances": "--num-tasks"}
 """Options of earlier versions by their names there, with the names that they have now."""
 
 

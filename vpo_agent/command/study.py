@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 EXPLORED = 4
 """Largest number of policies on the page of ``vpo explore``."""
 EXAMPLE = """\
-# vpo study FILE runs every arm (a method with its settings) with every seed on every task, and compares the arms with
-# the baseline.
+# vpo study FILE runs every method with every seed on every task, and compares the methods with the baseline.
 name = "mine"
 seeds = [0, 1, 2]
 baseline = "grpo"
@@ -33,11 +32,11 @@ kl_coef = 0.0
 label = "maze"
 settings = { env = "vpo/Maze-v0", env_kwargs = { preset = "compact" }, model = "tiny-maze", max_new_tokens = 60 }
 
-[[arms]]
+[[methods]]
 label = "vpo"
 settings = { method = "vpo" }
 
-[[arms]]
+[[methods]]
 label = "grpo"
 settings = { method = "grpo" }
 """
@@ -59,8 +58,8 @@ def add_parser(commands: Commands) -> None:
     add(
         "--results", type=Path, metavar="PATH", help="folder of all data files (default: results beside the study file)"
     )
-    add("--seeds", type=at_least(0), nargs="+", metavar="N", help="seeds of every arm (default: those of the file)")
-    add("--arms", nargs="+", metavar="LABEL", help="arms to run, each a method with its settings (default: all)")
+    add("--seeds", type=at_least(0), nargs="+", metavar="N", help="seeds of every method (default: those of the file)")
+    add("--methods", nargs="+", metavar="LABEL", help="labels of the methods to run (default: all)")
     add("--tasks", nargs="+", metavar="LABEL", help="tasks to run (default: all)")
     processes = (
         "runs at the same time, which share the cores unless OMP_NUM_THREADS is set (default: one per GPU, or core)"
@@ -80,9 +79,10 @@ def _where_set(option: str) -> str:
     from vpo_agent.runs.study import DECIDED_BY_THE_STUDY
 
     name = option.removeprefix("--").replace("-", "_")
-    if name not in TrainConfig.model_fields or name in DECIDED_BY_THE_STUDY:
+    # Who types --method more likely chooses among the methods of the study than sets that of all runs.
+    if name not in TrainConfig.model_fields or name in DECIDED_BY_THE_STUDY or name == "method":
         return ""
-    return f"set {name} in the study file, under settings for all runs, or under those of an arm"
+    return f"set {name} in the study file, under settings for all runs, or under those of a method"
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -108,7 +108,7 @@ def run_and_report(arguments: argparse.Namespace) -> None:
 
     study = read_study(arguments.file)
     results = arguments.results or arguments.file.parent / RESULTS
-    chosen = {"seeds": arguments.seeds, "labels": arguments.arms, "tasks": arguments.tasks}
+    chosen = {"seeds": arguments.seeds, "labels": arguments.methods, "tasks": arguments.tasks}
     runs = runs_of(study, arguments.runs_dir, results, **chosen, imports=arguments.imports)
     check_finished(runs)
     for run in runs:

@@ -75,20 +75,20 @@ def runs_of(
 
 
 def _config_of(study: Study, runs_dir: Path, run: PlannedRun, imports: Sequence[str]) -> TrainConfig:
-    """Return the settings of one run: those of the study, the task, the arm and its part, later ones winning."""
-    [arm] = [arm for arm in study.arms if arm.label == run.label]
+    """Return the settings of one run: those of the study, the task, the method and its part, later ones winning."""
+    [method] = [method for method in study.methods if method.label == run.label]
     levels = [("the settings of the study", study.settings)]
     levels += [(f"task {task.label!r}", task.settings) for task in study.tasks if task.label == run.task]
-    levels.append((f"arm {arm.label!r}", arm.settings))
+    levels.append((f"method {method.label!r}", method.settings))
     if run.part is not None:
-        levels.append((f"arm {arm.label!r}, part {run.part}", arm.parts[run.part - 1]))
+        levels.append((f"method {method.label!r}, part {run.part}", method.parts[run.part - 1]))
     settings: dict[str, Any] = {"imports": []}
     for owner, values in levels:
         settings |= _given(values, run.seed, owner)
     settings["imports"] = [*settings["imports"], *imports]
     settings["seed"], settings["name"] = run.seed, run.name
     settings["runs_dir"] = runs_dir / study.name / (run.task or "")
-    return make_config(settings, f"arm {arm.label!r}")
+    return make_config(settings, f"method {method.label!r}")
 
 
 def _given(values: Mapping[str, Any], seed: int, owner: str) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def _check_settings(made: Mapping[str, Any], run: StudyRun, owner: str, deleted:
     for name, before, now in changed_settings(made, run.config):
         if name not in INCIDENTAL and (name not in chosen or now != chosen[name]):
             differs = f"has {name}={before!r}, but the study states {now!r}"
-            raise ValueError(f"{owner} {differs}: delete {deleted}, or give the arm another label")
+            raise ValueError(f"{owner} {differs}: delete {deleted}, or give the method another label")
 
 
 def runs_with_changed_inputs(runs: Sequence[StudyRun], *, accept: bool) -> list[StudyRun]:

@@ -3,7 +3,7 @@
 In any setting of the file ``{seed}`` stands for the seed of the run, as in ``data_seed = "{seed}"`` (seeds train on
 different tasks) and ``model = "bases/seed{seed}"`` (each seed starts from a base of its own).
 
-A finished run leaves its pool without texts in ``<results>/<study>/<task>/<arm>-seed<N>.npz``; the answers before
+A finished run leaves its pool without texts in ``<results>/<study>/<task>/<method>-seed<N>.npz``; the answers before
 training are beside it, once for each seed and number of answers in a response, in ``base-<m>-seed<N>.npz``. This
 module loads no torch, so that a report on these files takes seconds.
 """
@@ -29,25 +29,27 @@ MISPLACED = {
     "missing": "it is missing: vpo study --example shows a study file",
     "extra_forbidden": "it is unknown: settings of runs stand under settings; vpo study --example shows a file",
 }
+RENAMED = {"arms": "methods"}
+"""Keys of earlier versions by their names there, with the names that they have now."""
 Seed = Annotated[int, Field(ge=0)]
 """The seed of a run."""
 
 
-class Arm(BaseModel, frozen=True, extra="forbid"):
-    """One of the compared variants: settings over the shared ones."""
+class StudyMethod(BaseModel, frozen=True, extra="forbid"):
+    """One of the compared methods: settings over the shared ones."""
 
     label: str = Field(pattern=NAME, description="name in tables and of folders")
-    seeds: list[Seed] | None = Field(None, description="seeds of this arm, if not those of the study")
+    seeds: list[Seed] | None = Field(None, description="seeds of this method, if not those of the study")
     settings: dict[str, Any] = Field(description="settings of a training run, such as method")
     parts: list[dict[str, Any]] = Field(
         default_factory=list,
-        description="settings of each part, a run of its own, over those of the arm, such as specialists with "
+        description="settings of each part, a run of its own, over those of the method, such as specialists with "
         "scalar_weights of their own; the policies of all parts answer together, in equal shares",
     )
 
 
 class StudyTask(BaseModel, frozen=True, extra="forbid"):
-    """One of the tasks that every arm is trained on."""
+    """One of the tasks that every method is trained on."""
 
     label: str = Field(pattern=NAME, description="name in tables and of the task's folder")
     settings: dict[str, Any] = Field(description="settings over the shared ones, such as env and model")
@@ -59,11 +61,11 @@ class Study(BaseModel, frozen=True, extra="forbid"):
     """The contents of a study file."""
 
     name: str = Field(pattern=NAME, description="name of the study's folder in runs_dir")
-    seeds: list[Seed] = Field(min_length=1, description="seeds of every arm")
-    baseline: str = Field(description="label of the arm to compare the others with")
-    settings: dict[str, Any] = Field(default_factory=dict, description="settings shared by all arms")
-    tasks: list[StudyTask] = Field(default_factory=list, description="tasks to train every arm on, if several")
-    arms: list[Arm] = Field(min_length=1)
+    seeds: list[Seed] = Field(min_length=1, description="seeds of every method")
+    baseline: str = Field(description="label of the method to compare the others with")
+    settings: dict[str, Any] = Field(default_factory=dict, description="settings shared by all methods")
+    tasks: list[StudyTask] = Field(default_factory=list, description="tasks to train every method on, if several")
+    methods: list[StudyMethod] = Field(min_length=1)
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,10 @@ class PlannedRun:
     """One run that a study file states."""
 
     label: str
-    """Label of its arm."""
+    """Label of its method."""
     seed: int
     part: int | None
-    """Which of the arm's parts it is, from 1."""
+    """Which of the method's parts it is, from 1."""
     task: str | None
     """Label of its task, if the study has several."""
     results: Path
@@ -82,7 +84,7 @@ class PlannedRun:
 
     @property
     def title(self) -> str:
-        """The task if there are several, the arm, and the part of it if there are several."""
+        """The task if there are several, the method, and the part of it if there are several."""
         label = self.label if self.part is None else f"{self.label}-part{self.part}"
         return label if self.task is None else f"{self.task}, {label}"
 
@@ -102,15 +104,19 @@ class Compared(NamedTuple):
     """What a report compares, as :func:`vpo_agent.report.compare.compare_runs` takes it."""
 
     files: list[list[Path]]
-    """One data file, or those of the parts of an arm, for each base, and for each arm and seed."""
+    """One data file, or those of the parts of a method, for each base, and for each method and seed."""
     labels: list[str]
     """Label of each run."""
 
 
 def read_study(path: Path) -> Study:
     """Read a study file, which is TOML or JSON; ValueError names what is wrong in it."""
+    values = read_values(path)
+    for old, new in RENAMED.items():
+        if old in values:
+            raise ValueError(f"the study {str(path)!r}: {old}: its name is {new} now")
     try:
-        study = Study.model_validate(read_values(path))
+        study = Study.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
@@ -118,21 +124,25 @@ def read_study(path: Path) -> Study:
             raise ValueError(f"the study {str(path)!r}: {field}: {MISPLACED[first['type']]}") from None
         reason = NAME_RULE if first["type"] == "string_pattern_mismatch" else first["msg"].lower()
         raise ValueError(f"the study {str(path)!r}: {field}={first['input']!r:.80} is invalid: {reason}") from None
-    labels = [arm.label for arm in study.arms]
-    for kind, known in (("arms", labels), ("tasks", [task.label for task in study.tasks])):
+    labels = [method.label for method in study.methods]
+    for kind, known in (("methods", labels), ("tasks", [task.label for task in study.tasks])):
         for label in known:
             if known.count(label) > 1:
                 raise ValueError(f"the study {str(path)!r} has two {kind} called {label!r}: rename one of them")
-    of_parts = {f"{arm.label}-part{number}": arm.label for arm in study.arms for number in range(1, len(arm.parts) + 1)}
+    of_parts = {
+        f"{method.label}-part{number}": method.label
+        for method in study.methods
+        for number in range(1, len(method.parts) + 1)
+    }
     for label in labels:
         if label.startswith("base-"):
-            raise ValueError(f"the study {str(path)!r}: an arm cannot be called {label!r}, as files of the base are")
+            raise ValueError(f"the study {str(path)!r}: a method cannot be called {label!r}, as files of the base are")
         if label in of_parts:
             raise ValueError(
-                f"the study {str(path)!r}: a part of {of_parts[label]!r} is called {label!r}: rename the arm"
+                f"the study {str(path)!r}: a part of {of_parts[label]!r} is called {label!r}: rename the method"
             )
     if study.baseline not in labels:
-        raise ValueError(f"the baseline {study.baseline!r} is none of the study's arms: {', '.join(labels)}")
+        raise ValueError(f"the baseline {study.baseline!r} is none of the study's methods: {', '.join(labels)}")
     return study
 
 
@@ -144,29 +154,29 @@ def plan_runs(
     labels: Sequence[str] | None = None,
     tasks: Sequence[str] | None = None,
 ) -> list[PlannedRun]:
-    """Return the runs of a study, ordered by seed, so that an interrupted study has all arms for its first seeds.
+    """Return the runs of a study, ordered by seed, so that an interrupted study has all methods for its first seeds.
 
     Args:
         study: The study.
         results: Parent of the study's folder of data files.
-        seeds: Seeds of every arm; those of the file by default.
-        labels: Arms to run; all by default.
+        seeds: Seeds of every method; those of the file by default.
+        labels: Methods to run; all by default.
         tasks: Tasks to run; all by default.
 
     Raises:
         ValueError: An unknown label.
     """
-    _check_labels(study, "arm", labels, [arm.label for arm in study.arms])
+    _check_labels(study, "method", labels, [method.label for method in study.methods])
     _check_labels(study, "task", tasks, [task.label for task in study.tasks])
     chosen_tasks = [task.label for task in study.tasks if not tasks or task.label in tasks]
-    chosen_arms = [arm for arm in study.arms if not labels or arm.label in labels]
+    chosen_methods = [method for method in study.methods if not labels or method.label in labels]
     runs = []
     for task in chosen_tasks if study.tasks else [None]:
         folder = results / study.name / (task or "")
-        for arm in chosen_arms:
-            for seed in dict.fromkeys(seeds or arm.seeds or study.seeds):
-                parts: list[int | None] = [*range(1, len(arm.parts) + 1)] if arm.parts else [None]
-                runs += [PlannedRun(arm.label, seed, part, task, folder) for part in parts]
+        for method in chosen_methods:
+            for seed in dict.fromkeys(seeds or method.seeds or study.seeds):
+                parts: list[int | None] = [*range(1, len(method.parts) + 1)] if method.parts else [None]
+                runs += [PlannedRun(method.label, seed, part, task, folder) for part in parts]
     return sorted(runs, key=lambda run: run.seed)
 
 
@@ -176,17 +186,17 @@ def base_file(results: Path, num_answers: int, seed: int) -> Path:
 
 
 def to_compare(runs: Sequence[PlannedRun]) -> Compared:
-    """Return what a report on runs of one task compares: the bases of their seeds, and the arms that have data files.
+    """Return what a report on runs of one task compares: the bases of their seeds, and methods that have data files.
 
     First come the answers of the base before training: for each seed, once for each number of answers in a response.
-    Then come the finished runs: for each arm and seed one run, or all of its parts.
+    Then come the finished runs: for each method and seed one run, or all of its parts.
     """
-    runs_of_arm: dict[tuple[str, int], list[PlannedRun]] = {}
+    runs_of_method: dict[tuple[str, int], list[PlannedRun]] = {}
     for run in runs:
-        runs_of_arm.setdefault((run.label, run.seed), []).append(run)
+        runs_of_method.setdefault((run.label, run.seed), []).append(run)
     trained = {
         key: [run.data for run in members]
-        for key, members in runs_of_arm.items()
+        for key, members in runs_of_method.items()
         if all(run.data.is_file() for run in members)
     }
     bases = {}

@@ -184,10 +184,10 @@ def test_a_log_of_a_search_that_is_damaged_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["..", ".", ".hidden", "a/b", "", "../x"])
 def test_a_study_and_its_parts_have_names_of_folders_of_their_own(name: str, tmp_path: Path) -> None:
-    study: dict[str, Any] = {"name": "s", "seeds": [0], "baseline": "a", "arms": [{"label": "a", "settings": {}}]}
+    study: dict[str, Any] = {"name": "s", "seeds": [0], "baseline": "a", "methods": [{"label": "a", "settings": {}}]}
     tasks = [{"label": name, "settings": {}}]
-    arms = [{"label": name, "settings": {}}]
-    for changes in ({"name": name}, {"tasks": tasks}, {"arms": arms, "baseline": name}):
+    methods = [{"label": name, "settings": {}}]
+    for changes in ({"name": name}, {"tasks": tasks}, {"methods": methods, "baseline": name}):
         (tmp_path / "study.json").write_text(json.dumps({**study, **changes}))
         with pytest.raises(ValueError, match="is invalid: use only letters, digits, _"):
             read_study(tmp_path / "study.json")

@@ -14,7 +14,7 @@ def test_a_method_looks_the_same_beside_any_other_and_in_any_place(label: str) -
 
 def test_registered_methods_are_told_apart() -> None:
     names = available_estimators()
-    assert set(KNOWN) <= set(names), "no arm of a study"
+    assert set(KNOWN) <= set(names), "no label of a study"
     assert len(set(looks(names))) == len(names)
 
 

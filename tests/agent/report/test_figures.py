@@ -119,7 +119,7 @@ def test_the_later_row_of_a_step_counts(tmp_path: Path) -> None:
 
 
 def test_a_method_has_one_colour_in_every_figure(tmp_path: Path, drawn: list[Figure]) -> None:
-    """Of two arms, in either order, beside others or alone, and in figures of curves, points and searches."""
+    """Of two methods, in either order, beside others or alone, and in figures of curves, points and searches."""
     for names in (("vpo", "grpo"), ("grpo", "vpo"), ("set_rl", "max_at_k", "grpo"), ("grpo",)):
         draw_curves(methods(*names), tmp_path / "curves.png")
     learning(run_rows(10), tmp_path / "learning.png", "grpo")

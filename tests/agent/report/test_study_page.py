@@ -10,16 +10,16 @@ from vpo_agent.report.study import study_table, write_study
 
 
 def tables(k: int = 12, **means: float) -> dict[str, Any]:
-    """What a comparison of arms returns, as far as a study reads it."""
+    """What a comparison of methods returns, as far as a study reads it."""
     names = [name_at(kind, one) for kind in ("utility", "best") for one in (1, 3, k)]
     rows = [
-        {"measure": name, "method": arm, "mean": mean, "low": mean - 0.01, "high": mean + 0.02, "each_seed": [mean]}
+        {"measure": name, "method": method, "mean": mean, "low": mean - 0.01, "high": mean + 0.02, "each_seed": [mean]}
         for name in names
-        for arm, mean in means.items()
+        for method, mean in means.items()
     ]
     first = next(iter(means))
     less = [{**row, "mean": row["mean"] - means[first], "p": 0.03} for row in rows if row["method"] != first]
-    methods = [{"method": arm, "runs": 2} for arm in means]
+    methods = [{"method": method, "runs": 2} for method in means]
     about: dict[str, Any] = {"verdict": [f"{first} leads."], "prompts": "200 prompts, 15 distinct tasks", "k": k}
     about |= {"interval": "95 % interval over prompts and training seeds"}
     return {
@@ -33,7 +33,7 @@ def tables(k: int = 12, **means: float) -> dict[str, Any]:
     }
 
 
-def test_every_arm_has_a_row_and_every_task_a_column(tmp_path: Path) -> None:
+def test_every_method_has_a_row_and_every_task_a_column(tmp_path: Path) -> None:
     tasks = {"maze": tables(grpo=0.4, vpo=0.5), "code": tables(k=30, grpo=0.3)}
     head, body, align = study_table(tasks, "utility@3 drawn singly")
     assert head == ["method", "maze", "code"]

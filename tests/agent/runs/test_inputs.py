@@ -267,10 +267,10 @@ kl_coef = 0.0
 eval_prompts = 2
 eval_answers = 3
 num_answers = 1
-[[arms]]
+[[methods]]
 label = "vpo"
 settings = { method = "vpo" }
-[[arms]]
+[[methods]]
 label = "grpo"
 settings = { method = "grpo" }
 """

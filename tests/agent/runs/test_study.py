@@ -44,10 +44,10 @@ max_new_tokens = 6
 kl_coef = 0.0
 eval_prompts = 2
 eval_answers = 3
-[[arms]]
+[[methods]]
 label = "vpo"
 settings = { method = "vpo" }
-[[arms]]
+[[methods]]
 label = "grpo"
 seeds = [0]
 settings = { method = "grpo" }
@@ -75,7 +75,7 @@ def tiny_runs(folder: Path, text: str = TINY, **chosen: Any) -> list[StudyRun]:
     return runs_in(folder, read_study(write(folder, text)), **chosen)
 
 
-def test_runs_come_seed_by_seed_with_the_settings_of_their_arm(tmp_path: Path) -> None:
+def test_runs_come_seed_by_seed_with_the_settings_of_their_method(tmp_path: Path) -> None:
     runs = tiny_runs(tmp_path)
     assert [(run.label, run.seed) for run in runs] == [("vpo", 0), ("grpo", 0), ("vpo", 1)]
     assert [run.config.method for run in runs] == ["vpo", "grpo", "vpo"]
@@ -97,12 +97,12 @@ def test_the_example_is_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "a study needs its file: give FILE.toml, or --example to see one" in capsys.readouterr().err
 
 
-def test_other_seeds_and_fewer_arms_can_be_asked_for(tmp_path: Path) -> None:
+def test_other_seeds_and_fewer_methods_can_be_asked_for(tmp_path: Path) -> None:
     runs = tiny_runs(tmp_path, seeds=[8, 7, 8], labels=["grpo"])
     assert [(run.label, run.seed) for run in runs] == [("grpo", 7), ("grpo", 8)]
 
 
-def test_an_arm_of_several_parts_is_compared_as_one(tmp_path: Path) -> None:
+def test_a_method_of_several_parts_is_compared_as_one(tmp_path: Path) -> None:
     parts = "parts = [{ scalar_weights = [1, 0, 0, 0] }, { scalar_weights = [0, 1, 0, 0] }]\n"
     study = read_study(write(tmp_path, TINY + parts))
     runs = runs_in(tmp_path, study)
@@ -142,7 +142,7 @@ def test_the_studies_of_the_project_are_whole(path: Path, tmp_path: Path, monkey
         assert all(2 * config.steps == 3 * configs[0].steps for config in mixed)
         for name in shared:
             assert len({getattr(config, name) for config in configs}) == 1, (
-                f"{name} is meant to be the same for all arms"
+                f"{name} is meant to be the same for all methods"
             )
         # Pools of ten take 6 x 21 rollouts, the others 16 x 8.
         rollouts = [config.prompts_per_step * config.rollouts_per_prompt for config in configs]
@@ -245,11 +245,11 @@ def test_the_seed_may_stand_in_any_setting(tmp_path: Path) -> None:
     assert [(run.config.data_seed, run.config.model) for run in runs] == [(3, "bases/seed3"), (4, "bases/seed4")]
 
 
-def test_a_study_and_an_arm_that_are_not_there_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_study_and_a_method_that_are_not_there_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path)
     for words, said in (
         (["none.toml"], "cannot read"),
-        (["study.toml", "--arms", "ppo"], "has no arm 'ppo': it has vpo, grpo"),
+        (["study.toml", "--methods", "ppo"], "has no method 'ppo': it has vpo, grpo"),
     ):
         assert main(["study", str(tmp_path / words[0]), *words[1:], "--runs-dir", str(tmp_path)]) == 2
         assert said in capsys.readouterr().err
@@ -257,7 +257,7 @@ def test_a_study_and_an_arm_that_are_not_there_are_named(tmp_path: Path, capsys:
 
 def test_a_run_that_fails_is_named_with_its_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path, TINY.replace('"tiny-maze"', '"no/such/model"'))
-    assert main(["study", str(path), "--runs-dir", str(tmp_path), "--seeds", "0", "--arms", "grpo"]) == 2
+    assert main(["study", str(path), "--runs-dir", str(tmp_path), "--seeds", "0", "--methods", "grpo"]) == 2
     told = capsys.readouterr()
     assert "FAILED: grpo, seed 0" in told.out
     assert "cannot load the model 'no/such/model'" in told.out.splitlines()[-1]
@@ -297,20 +297,25 @@ def test_a_run_may_have_chosen_what_its_study_leaves_open(tmp_path: Path) -> Non
         ("seeds = [0, 1]", "seeds = []", r"seeds=\[\] is invalid: list should have at least 1 item"),
         ("seeds = [0, 1]", "seeds = [0, 1.5]", r"seeds\.1=1\.5 is invalid: input should be a valid integer"),
         ("seeds = [0, 1]", "seeds = [0, 1]\nsteps = 2", "steps: it is unknown: settings of runs stand under settings"),
-        ('baseline = "vpo"', 'baseline = "ppo"', "the baseline 'ppo' is none of the study's arms: vpo, grpo"),
-        ('label = "grpo"', 'label = "vpo"', "two arms called 'vpo'"),
-        ('label = "grpo"', 'label = "base-3"', "an arm cannot be called 'base-3', as files of the base are"),
+        ("[[methods]]", "[[arms]]", r"study\.toml': arms: its name is methods now$"),
+        ('baseline = "vpo"', 'baseline = "ppo"', "the baseline 'ppo' is none of the study's methods: vpo, grpo"),
+        ('label = "grpo"', 'label = "vpo"', "two methods called 'vpo'"),
+        ('label = "grpo"', 'label = "base-3"', "a method cannot be called 'base-3', as files of the base are"),
         ('name = "tiny"', f'name = "{"t" * 300}"', "is invalid: use only letters, digits, _, .* at most 100 of them"),
         (
             'label = "grpo"',
-            'label = "vpo-part1"\nparts = [{}]\nsettings = {}\n[[arms]]\nlabel = "vpo-part1-part1"',
-            "a part of 'vpo-part1' is called 'vpo-part1-part1': rename the arm",
+            'label = "vpo-part1"\nparts = [{}]\nsettings = {}\n[[methods]]\nlabel = "vpo-part1-part1"',
+            "a part of 'vpo-part1' is called 'vpo-part1-part1': rename the method",
         ),
-        ('method = "grpo"', 'method = "ppo"', "arm 'grpo'.*unknown method 'ppo'"),
-        ('method = "grpo"', 'method = "grpo", seed = 3', "arm 'grpo': seed is decided by the study"),
+        ('method = "grpo"', 'method = "ppo"', "method 'grpo'.*unknown method 'ppo'"),
+        ('method = "grpo"', 'method = "grpo", seed = 3', "method 'grpo': seed is decided by the study"),
         ("seeds = [0, 1]", "seeds = [-1]", r"seeds\.0=-1 is invalid: input should be greater than or equal to 0"),
         ("steps = 1", "steps = 1\nimports = 3", "the settings of the study: imports=3 is invalid"),
-        ('method = "grpo"', 'method = "grpo", imports = ["no.py"]', "arm 'grpo': cannot import 'no.py': there is no"),
+        (
+            'method = "grpo"',
+            'method = "grpo", imports = ["no.py"]',
+            "method 'grpo': cannot import 'no.py': there is no",
+        ),
         ("steps = 1", "stepz = 1", "the settings of the study: unknown setting 'stepz': did you mean steps"),
         ("steps = 1", "steps = -1", "the settings of the study: steps=-1 is invalid: it must be at least 1"),
         ("steps = 1", "steps = 1\nname = 'mine'", "the settings of the study: name is decided by the study"),
@@ -344,10 +349,11 @@ def test_the_file_may_name_what_a_module_on_the_command_line_registers(
 @pytest.mark.parametrize(
     ("option", "advice"),
     [
-        ("--steps=5", "set steps in the study file, under settings for all runs, or under those of an arm"),
+        ("--steps=5", "set steps in the study file, under settings for all runs, or under those of a method"),
         ("--learning-rate", "set learning_rate in the study file"),
-        ("--arm=vpo", "did you mean --arms?"),
-        ("--armz", "did you mean --arms?"),
+        ("--method=vpo", "did you mean --methods?"),
+        ("--methodz", "did you mean --methods?"),
+        ("--arms", "its name is --methods now"),
         ("--frobnicate", "see --help for all of them"),
     ],
 )
@@ -368,10 +374,10 @@ settings = { steps = 1 }
 """
 
 
-def test_every_arm_is_trained_on_every_task_and_one_page_compares_them(
+def test_every_method_is_trained_on_every_task_and_one_page_compares_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = write(tmp_path, TINY.replace("[[arms]]", TASKS + "[[arms]]", 1))
+    path = write(tmp_path, TINY.replace("[[methods]]", TASKS + "[[methods]]", 1))
     runs = runs_in(tmp_path, read_study(path))
     assert [(run.task, run.label, run.seed, run.config.steps) for run in runs] == [
         ("small", "vpo", 0, 2),
@@ -472,7 +478,7 @@ def test_a_run_leaves_a_small_file_from_which_another_machine_goes_on(
 
 
 def test_a_finished_run_that_left_no_file_leaves_it_later(tmp_path: Path) -> None:
-    command = ["study", str(write(tmp_path)), "--runs-dir", str(tmp_path), "--seeds", "0", "--arms", "grpo"]
+    command = ["study", str(write(tmp_path)), "--runs-dir", str(tmp_path), "--seeds", "0", "--methods", "grpo"]
     assert main(command) == 0
     files = sorted((tmp_path / "results" / "tiny").iterdir())
     before = {file: Pool.load(file).rewards for file in files}

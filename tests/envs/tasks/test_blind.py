@@ -91,8 +91,8 @@ def test_no_study_and_no_task_of_the_bench_uses_what_is_not_for_measuring() -> N
     assert [path.stem for path in studies] == ["conflict", "conflict_again", *edge, *others]
     for path in studies:
         study = tomllib.loads(path.read_text("utf-8"))
-        for task, arm in itertools.product(study["tasks"], study["arms"]):
-            settings = {**study["settings"], **task.get("settings", {}), **arm.get("settings", {})}
+        for task, method in itertools.product(study["tasks"], study["methods"]):
+            settings = {**study["settings"], **task.get("settings", {}), **method.get("settings", {})}
             options = settings.get("env_kwargs", {})
             if settings["env"] == "studies/longer_programs.py:study/LongerPrograms-v0":
                 longer = [{"preset": "compact", "difficulty": {"steps": [steps, steps]}} for steps in (3, 4)]
