@@ -37,6 +37,9 @@ An optimizer step covers the tokens of its mini-batch. The update leaves out the
 unless there is a KL penalty. With several mini-batches or epochs a number is the mean over the optimizer steps. Where
 no group had a signal, the columns of the update are `null`.
 
+Training inside TRL (`--trainer trl`) writes the columns above that TRL or the adapter measures. The other numbers that
+TRL logs, such as `num_tokens`, follow under their own names, which TRL's documentation defines.
+
 ## A training step in `timings.jsonl`
 
 {timings}

@@ -24,8 +24,9 @@ TRAIN_COLUMNS = {
     "kind": Column("`train` for a training step, `eval` for an evaluation on validation prompts", "", ""),
     "step": Column("training steps taken, this one included", "steps", "1 to `steps`"),
     "set_score": Column(
-        "mean score of a rollout, as the method defines it: for `vpo` the weighted reward of the best answer, averaged "
-        "over weightings; for `grpo` the scalar reward",
+        "mean score of a rollout, as the method defines it: for `vpo` and `vpo_pool` the weighted reward of the best "
+        "answer, averaged over weightings; for `set_rl` the weighted reward of its answer, averaged over weightings; "
+        "for `multi_rlvr` the mean scalar reward of its answers; for `grpo` and `max_at_k` the scalar reward",
         "reward",
         "0 to 1",
     ),

@@ -1,6 +1,6 @@
 """What 1, 3 and 30 answers earn that leave out the lines which they should rest on, as docs/blind.md lists it.
 
-``python tests/envs/tasks/test_blind.py`` prints the page's tables.
+``python tests/envs/tasks/test_blind.py`` measures all of it again and writes the page's tables.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import itertools
 import json
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from vpo_envs.registration import env_type, text_env_ids
 PAGE = Path(__file__).parents[3] / "docs/blind.md"
 TESTED = 100
 """Test tasks of each row."""
+COSTLY_TESTED = 60
+"""Test tasks of the rows that no test measures."""
 MARGIN = 0.03
 LEARNED_MARGIN = 0.12
 """Of rules that are learned from few tasks and tested on half as many: two standard errors of a mean of 50 shares whose
@@ -142,15 +145,50 @@ def test_the_page_says_how_many_tasks_a_test_set_holds(env_id: str, preset: str)
     assert f"| `{env_id}` | `{preset}` | {cells} |" in PAGE.read_text("utf-8").splitlines()
 
 
+def tables() -> Iterator[tuple[str, list[str]]]:
+    """The tables of the page, each with its head and its rows, as they are measured."""
+    numbers = "1 answer | 3 answers | 30 answers |"
+    rows = [*((row, TESTED) for row in ROWS), *((row, COSTLY_TESTED) for row in COSTLY)]
+    yield f"| id | preset | not read | {numbers}", [line_of(row, tested) for row, tested in rows]
+    yield f"| id | preset | read | {numbers}", [line_of(row, TESTED) for row in COMPROMISE]
+    presets = [(env_id, preset) for env_id in text_env_ids() for preset in env_type(env_id).presets]
+    counts = {(env_id, preset): distinct(env_id, preset) for env_id, preset in presets}
+    repeated = [
+        f"| `{env_id}` | `{preset}` | {few} | {many} |"
+        for (env_id, preset), (few, many) in counts.items()
+        if (few, many) != (200, 1000)
+    ]
+    yield "| id | preset | different tasks of 200 | different tasks of 1,000 |", repeated
+
+
+def line_of(row: Row, tested: int) -> str:
+    """A row of a table of blind answers, measured on this number of test tasks."""
+    return f"{name_of(row)} " + " | ".join(f"{share:.2f}" for share in measured(row, tested)) + " |"
+
+
+def with_table(text: str, head: str, rows: list[str]) -> str:
+    """The text of the page with other rows in the table that has this head."""
+    before, found, after = text.partition(f"{head}\n")
+    assert found, f"{PAGE.name} has no table with the head {head!r}"
+    rule, _, rest = after.partition("\n")
+    following = rest.splitlines(keepends=True)
+    end = next(number for number, line in enumerate(following) if not line.startswith("|"))
+    return "".join([before, found, f"{rule}\n", *(f"{row}\n" for row in rows), *following[end:]])
+
+
+def test_a_table_of_the_page_is_replaced_and_nothing_else() -> None:
+    page = PAGE.read_text("utf-8")
+    lines = page.splitlines()
+    head = "| id | preset | not read | 1 answer | 3 answers | 30 answers |"
+    start = lines.index(head) + 2
+    count = len([*ROWS, *COSTLY])
+    assert with_table(page, head, lines[start : start + count]) == page
+    assert with_table(page, head, ["| new |"]).splitlines() == [*lines[:start], "| new |", *lines[start + count :]]
+
+
 if __name__ == "__main__":
-    print("| id | preset | not read | 1 answer | 3 answers | 30 answers |\n|---|---|---|---|---|---|")
-    for row, tested in [*((row, TESTED) for row in ROWS), *((row, 60) for row in COSTLY)]:
-        print(name_of(row), " | ".join(f"{share:.2f}" for share in measured(row, tested)), "|", flush=True)
-    print("\n| id | preset | read | 1 answer | 3 answers | 30 answers |\n|---|---|---|---|---|---|")
-    for row in COMPROMISE:
-        print(name_of(row), " | ".join(f"{share:.2f}" for share in measured(row)), "|", flush=True)
-    print("\n| id | preset | different tasks of 200 | different tasks of 1,000 |\n|---|---|---|---|")
-    for env_id in text_env_ids():
-        for preset in env_type(env_id).presets:
-            if (counts := distinct(env_id, preset)) != (200, 1000):
-                print(f"| `{env_id}` | `{preset}` |", " | ".join(map(str, counts)), "|", flush=True)
+    written = PAGE.read_text("utf-8")
+    for head, rows in tables():
+        written = with_table(written, head, rows)
+        print(head, *rows, sep="\n", end="\n\n", flush=True)
+    PAGE.write_text(written, "utf-8")
