@@ -41,6 +41,8 @@ RESULTS = STUDIES / "results"
 RUNS = Path("runs")
 """Where runs would be; nothing is read from there but settings, if it exists."""
 KS = (1, 3, 10, 30, 128)
+SHOWN_AT: dict[Measure, tuple[int, ...]] = {"utility": (1, 3, 30), "first": (1,), "best": (1, 3, 30), "pass": KS}
+"""Answers at which the table of one task shows a measure. Three and 30 answers are whole responses of one or three."""
 CURVE = (1, *range(3, 31, 3))
 """Answers at which figures show the utility: one, and then whole responses of one answer or of three."""
 COMPARED_AT: dict[Measure, tuple[int, ...]] = {"utility": (1, 3, 30), "first": (1,), "best": (3, 30), "pass": (1, 30)}
@@ -338,7 +340,7 @@ def means_table(scores: StudyScores, task: str, measure: Measure, methods: Colle
     """A measure of every method of one task along k, with its seeds and training tokens, and its diversity."""
     rows = []
     of_task = scores.tasks[task]
-    ks = [k for k in KS if any(of_task.values(method, measure, k) for method in of_task.methods)]
+    ks = [k for k in SHOWN_AT[measure] if any(of_task.values(method, measure, k) for method in of_task.methods)]
     for method, seeds in of_task.methods.items():
         if methods and method not in methods:
             continue
