@@ -177,7 +177,7 @@ def _described(names: Sequence[str], env: AnyEnv | None) -> dict[str, str]:
 
 
 def _waiting_programs(env: AnyEnv | None) -> str:
-    """Say that answers are not scored again because they are untrusted programs; empty if they may be."""
+    """Say that answers are not scored again because they are untrusted programs; otherwise empty."""
     if env is None or not env.runs_programs or is_trusted(PROGRAMS):
         return ""
     return f"some reasons are not shown: answers are programs, which run only if you trust them: add --trust {PROGRAMS}"

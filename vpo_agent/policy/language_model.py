@@ -438,8 +438,9 @@ class LMPolicy(Sampler):
         return states[:, samples.prompt_ids.shape[1] - 1 :]
 
     def _find_body(self) -> tuple[Any, LogitTransform | None]:
-        """The model without its head, and what it does to the logits; no model if that is not known. The result is
-        tried out, since these settings differ between model families.
+        """The model without its head, and what it does to the logits; no model if that is not known.
+
+        The result is tried out, since these settings have different names and meanings in different model families.
         """
         decoder, head = self.causal_lm.get_decoder(), self.causal_lm.get_output_embeddings()
         # A head with adapters, for one, is more than its weight.

@@ -100,7 +100,7 @@ def default_pairs(pool: Pool) -> list[Pair]:
 def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) -> Path | None:
     """Draw answers and exact fronts in the plane of two objectives; return ``None`` if there is no pair.
 
-    A filled bubble's area is a share of the answers of a method's first run. A ring's area is a share of the fronts'
+    A filled bubble's area shows a share of the answers of a method's first run, a ring's area a share of the fronts'
     points.
     """
     if not pairs:
