@@ -21,8 +21,8 @@ if TYPE_CHECKING:  # slow to import
 MOST_LEVELS = 100
 """Deepest nesting."""
 MOST_VALUES = 1 << 22
-"""Most values of a text, counted with the names of fields. Python makes 64 bytes of three, such as ``[],``,
-so that a file of a stranger could fill the memory."""
+"""Most values of a text; names of fields count too. Python turns three bytes, such as ``[],``, into 64, so an untrusted
+file could fill the memory."""
 _SHORT = 1 << 22
 """Shorter texts cannot hold too many values."""
 _BEFORE_VALUES = "[{,:"

@@ -37,8 +37,8 @@ SHOWN_CHARS = 40
 MOST_CHARS = 1 << 28
 """Most characters of a line, and of an array of rows: a compressed megabyte can hold a gigabyte."""
 MOST_UNPACKED, MOST_PER_BYTE = 1 << 29, 50
-"""Most bytes that the rows of a packed file may have together: the first number, or the second number for each byte of
-the file if that is more. A kilobyte of parquet can hold a text of a megabyte 20,000 times."""
+"""Most bytes of the unpacked rows of a file: the first number, or the second number times the size of the file if that
+is more. A kilobyte of parquet can hold a text of a megabyte 20,000 times."""
 BYTES_OF_A_VALUE = 64
 """Fewest bytes that a value of a row takes in Python, with its share of the row."""
 ENDINGS = (*JSON_ENDINGS, *(f"{ending}.gz" for ending in JSON_ENDINGS), ".parquet")

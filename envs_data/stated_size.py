@@ -1,4 +1,5 @@
-"""Whether the weights in a model's folder can be as many as its configuration states: memory is set aside for those."""
+"""Check that a model's files can hold the weights that its configuration states, since loading allocates memory for
+them."""
 
 from __future__ import annotations
 

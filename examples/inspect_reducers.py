@@ -1,4 +1,4 @@
-"""Compare inspect-ai's reducers with those for sets of answers: the table of docs/adapters.md.
+"""Compare inspect-ai's reducers with VPO Gym's reducers for sets of answers: the table of docs/adapters.md.
 
     pip install -e '.[inspect]'
     python examples/inspect_reducers.py

@@ -43,7 +43,7 @@ def walk(env: LinearReward, choose: Callable[[np.ndarray], int]) -> float:
 
 
 def main(steps: int = 8000) -> tuple[float, float, float]:
-    """Train, and return the mean return of random moves, that of the policy, and the best one there is."""
+    """Train; return three mean returns: of random moves, of the policy, and the highest possible."""
     check_package("stable_baselines3", "rl", "this example")
     from stable_baselines3 import PPO
 

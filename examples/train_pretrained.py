@@ -116,7 +116,7 @@ def train(config: TrainConfig, folder: Path, method: str) -> None:
 
 
 def report(folder: Path, methods: list[str]) -> None:
-    """Print and save one table of what all methods made of the base, on the same held-out tasks."""
+    """Print and save one table of the base and all methods, on the same held-out tasks."""
     from vpo_agent.measure.intervals import over_prompts
     from vpo_agent.measure.measures import WHOLE, name_at, passes
     from vpo_agent.measure.metrics import best_at_k_whole

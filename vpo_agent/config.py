@@ -104,14 +104,14 @@ class Method(_Group):
     method_options: dict[str, Any] = _setting({}, "options of the method, by name")
     num_answers: int | list[int] | None = _setting(
         None,
-        f"answers per rollout, m; none: {SET_SIZE} for methods that take several answers, else 1; of several numbers, "
-        "such as 1,1,3, each is asked for by an equal share of a step's prompts",
+        f"answers per rollout, m; none: {SET_SIZE} for methods that take several answers, else 1; several numbers, "
+        "such as 1,1,3, are each asked for by an equal share of a step's prompts",
     )
     num_weights: int = _setting(128, "weightings drawn for each prompt, K; a power of two except with iid", ge=1)
     alpha: float = _setting(1.0, "Dirichlet concentration of the drawn weightings; 1 is uniform", gt=0)
     weight_sampler: WeightSampler = _setting("sobol", "how weightings are drawn: sobol, or iid as in the paper")
     scalar_weights: list[float] | None = _setting(
-        None, "fixed weighting of the scalar reward, a number per objective; none: that of the task", strict=False
+        None, "fixed weighting of the scalar reward, a number per objective; none: the task's own", strict=False
     )
 
     @field_validator("num_answers", mode="before")
@@ -322,9 +322,10 @@ class TrainConfig(Hardware, Evaluation, Optimisation, Sampling, Method, Run):
 
 
 class Recipe(Task):
-    """How a warm start learns an environment's demonstrations, and is evaluated on the way; ``recipe.json`` of a model.
+    """Settings of a warm start: how it learns an environment's demonstrations, and how it is evaluated; a model's
+    ``recipe.json``.
 
-    It shares the settings of a task with a training run; the others have defaults of their own.
+    The settings of the task are shared with a training run; all others have their own defaults.
     """
 
     env: str = Field(description="id of a registered environment with demonstrations, or MODULE:ID")

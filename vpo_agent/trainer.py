@@ -55,7 +55,7 @@ MAX_BAD_STEPS = 3
 
 TRAIN_STREAM = 0
 TRANSCRIPTS_EVERY = 10
-"""Steps between those of which a few responses are kept, beside the first."""
+"""A few responses are kept of the first step, and of every step whose number this divides."""
 KEPT_TASKS, KEPT_RESPONSES = 2, 4
 
 SamplerFactory = Callable[[LMPolicy], Sampler]
@@ -99,7 +99,7 @@ class Trainer(Training):
         resume: Continue the run of this name from its last checkpoint.
         overwrite: Delete what the run folder holds.
         accept_changes: Continue a run whose prompts, rewards, environment or models have changed. What was measured
-            with the former ones is deleted.
+            with the former inputs is deleted.
 
     Raises:
         ValueError: A setting is unknown or does not fit: the environment, the model, the device, the number of fixed
@@ -192,7 +192,7 @@ class Trainer(Training):
     # The loop ------------------------------------------------------------------------------------------------------
 
     def train(self) -> None:
-        """Train to the last step, with checkpoints and evaluations on the way, as :meth:`take_steps` says.
+        """Train to the last step, with checkpoints and evaluations, as :meth:`take_steps` says.
 
         Raises:
             BackendFailed: The backend failed, or samples from another policy than the trainer's.
@@ -448,8 +448,8 @@ class Trainer(Training):
     def _validate(self) -> dict[str, Any]:
         """Return the row of an evaluation on validation prompts.
 
-        Where a run asks for different numbers of answers, columns that end in ``_of_M`` have those of responses with M,
-        and the others those of the longest responses.
+        Where a run asks for different numbers of answers, columns that end in ``_of_M`` describe responses with M
+        answers, and the other columns the longest responses.
         """
         prompts = min(self.config.eval_every_prompts, self.config.eval_prompts)
         row: dict[str, Any] = {"kind": "eval", "step": self.step}

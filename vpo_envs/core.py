@@ -164,7 +164,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     harmless_arguments: ClassVar[frozenset[str]] = frozenset(
         {"split", "num_answers", "answers_as_steps", "data_seed", "render_mode"}
     )
-    """Arguments that a saved pool or run of a stranger may choose. They name no limit, and nothing that the environment
+    """Arguments that an untrusted sample file or run may choose. They name no limit, and nothing that the environment
     reads, runs or requests. All other arguments need ``--trust``."""
     runs_programs: ClassVar[bool] = False
     """Whether evaluating an answer runs a program in it. Programs of a saved file need ``--trust``."""
@@ -257,14 +257,14 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
     # Optional hooks ------------------------------------------------------------------------------------------------
 
     def respond(self, task: TaskT, calls: Sequence[Call]) -> str | None:
-        """Return the reply to the last of the calls of a response so far; ``None`` if there is nothing to say.
+        """Return the reply to the last call of a response so far; ``None`` if there is nothing to say.
 
         It is a pure function of its arguments. What it returns is read by the model, and is never an answer.
         """
         return None
 
     def evaluate_after(self, task: TaskT, answer: AnswerT, calls: Sequence[Call]) -> OutcomeT:
-        """Return the facts about ``answer``, given the calls of its response before it that were replied to.
+        """Return the facts about ``answer``, given the calls before it in its response that were replied to.
 
         By default the calls do not matter. Where a class overrides this, equal answers are duplicates of each other
         only after the same calls.
@@ -542,7 +542,7 @@ class VectorTextEnv(gym.Env[str, str], ABC, Generic[TaskT, AnswerT, OutcomeT]):
         return tuple([objective.score(outcome) for objective in self.objectives])
 
     def score_answers(self, task: TaskT, answers: Sequence[str | None], seen: set[AnswerT] | None = None) -> Scored:
-        """Score the answers of one response; the arguments are those of :class:`~vpo_envs.contract.answers.Response`.
+        """Score the answers of one response; the arguments are as for :class:`~vpo_envs.contract.answers.Response`.
 
         Returns:
             Reward vectors, statuses and outcomes, one for each answer; without an outcome there is the :class:`Reason`,

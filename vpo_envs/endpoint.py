@@ -23,7 +23,7 @@ class EndpointError(ValueError):
 
 
 class Refused(EndpointError):
-    """The endpoint refuses a body (400, 422) or keeps failing on it (500); the message holds its own."""
+    """The endpoint refuses a body (400, 422) or keeps failing on it (500); the message holds the endpoint's."""
 
 
 class Client:
@@ -38,7 +38,7 @@ class Client:
         retries: Further tries of a request after temporary failures.
 
     Raises:
-        ValueError: The address is not one of an API, the key cannot be sent, or ``openai`` is missing.
+        ValueError: The address is not the base of an API, the key cannot be sent, or ``openai`` is missing.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Client:
 
         Raises:
             Refused: The endpoint refuses the body, or fails on it.
-            EndpointError: Another request will not help, or none has.
+            EndpointError: Another request will not help, or all tries have failed.
         """
         import openai
 

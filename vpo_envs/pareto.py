@@ -80,7 +80,7 @@ def set_utility(points: NDArray[np.floating], weights: NDArray[np.floating]) -> 
 def best_of_chances(size: int, drawn: int) -> NDArray[np.float64]:
     """Return the chance of each of the best ``size - drawn + 1`` of ``size`` scores, ascending, to be the best drawn.
 
-    The i-th lowest of n is the best in C(i−1, k−1) of the C(n, k) subsets of k; lower ones than the k-th never are. The
+    The i-th lowest of n is the best in C(i−1, k−1) of the C(n, k) subsets of k; those below the k-th never are. The
     chances are built from the top, k/n and then ratios below one, so no binomial is ever formed and n may be large.
     """
     position = np.arange(size - 1, drawn - 1, -1, dtype=np.float64)
@@ -158,7 +158,7 @@ class BestSets(NamedTuple):
 
 
 def best_sets(points: NDArray[np.floating], scalar_weights: NDArray[np.floating] | None = None) -> BestSets:
-    """Return the utilities of the best sets of points; the arguments are those of :func:`gains`.
+    """Return the utilities of the best sets of points; the arguments are as for :func:`gains`.
 
     Sets are chosen under :data:`COARSE` weightings and scored under all. This is nearly as exact as choosing under all.
     """

@@ -149,7 +149,7 @@ def bare_answer(answer: str) -> str:
 def format_answers(answers: Sequence[str | None], num_answers: int | None = None) -> str:
     """Return answers in their tags, one per line, the inverse of :func:`split_answers`; missing ones are left out.
 
-    The calls of an answer precede its tag; those that the answer before has too stand there only once.
+    The calls of an answer precede its tag; calls that it shares with the answer before are written only once.
 
     Args:
         answers: The text inside each tag, in order; at most ``num_answers`` of them.

@@ -49,7 +49,7 @@ class Written(NamedTuple):
     text: str
     """The whole response, with the replies of the environment in it."""
     tokens: int
-    """Number of tokens that the model wrote, without those of the replies."""
+    """Number of tokens that the model wrote; tokens of replies do not count."""
     is_cut: bool
     """Whether the response was cut off before its end."""
 
@@ -80,10 +80,10 @@ class TRLAdapter:
             have that with ``baseline="others"``, which is set here.
         method_options: Options of the estimator.
         rollouts_per_prompt: Rollouts of each prompt, G, at least 2.
-        num_answers: The different numbers of answers that prompts may ask for; that of the environment by default.
+        num_answers: The different numbers of answers that prompts may ask for; the environment's number by default.
         updates_per_step: Optimizer steps that TRL takes on the rollouts of a training step.
         thinking: Whether the chat template is asked for thoughts before the answer.
-        date: The day that the chat template writes where it writes one, such as ``2026-01-31``; today by default.
+        date: The date for chat templates that write one, such as ``2026-01-31``; today by default.
         **settings: Other fields of :class:`~vpo_agent.estimators.bound.BoundEstimator`.
 
     Raises:
@@ -145,7 +145,7 @@ class TRLAdapter:
         """Return the tasks with these indices.
 
         The columns are ``prompt``, ``task`` (JSON), ``row`` (index in the data set) and ``num_answers`` (how many
-        answers the prompt asks for: as given for each task, or that of the environment). Prompts are chat messages if
+        answers the prompt asks for: as given for each task, or the environment's number). Prompts are chat messages if
         the tokenizer has a chat template, otherwise plain text.
         """
         tasks = [self.env.task(index) for index in indices]
@@ -185,10 +185,11 @@ class TRLAdapter:
     def end_at_last_answer(self, model: Any) -> Any:
         """Make responses end with the turn, and at the last closing tag if that is one token; return the model.
 
-        Where prompts ask for different numbers of answers, a response does not end at a tag that longer responses also
-        hold, nor where responses begin with thoughts, in which it would end as well. TRL ends responses at single
-        tokens only. If the tag is several tokens, a response continues to the end of sequence, or with vLLM to a stop
-        string, see :meth:`vllm_settings`. What the trainer of :meth:`trainer_type` saves has the model's own ends.
+        If prompts ask for different numbers of answers, responses do not end at tags that longer responses also hold.
+        If responses begin with thoughts, they end at no tag, since a tag inside the thoughts would end them too. TRL
+        ends responses at single tokens only. If the tag is several tokens, a response continues to the end of sequence,
+        or with vLLM to a stop string, see :meth:`vllm_settings`. The trainer of :meth:`trainer_type` saves the model
+        with its own end-of-sequence tokens.
         """
         special = {name: value for name, value in vars(model.config).items() if name.endswith("_token_id")}
         self._own_settings = (model, deepcopy(model.generation_config), special, self.tokenizer.pad_token)
@@ -217,7 +218,7 @@ class TRLAdapter:
         """Return ``GRPOTrainer`` with the prompts and the saved settings of this library.
 
         Prompts have the same tokens as in the built-in trainer: one beginning, no end, and the date of the run. What is
-        saved has the generation settings and the special tokens of the model, not those of the training.
+        saved has the model's own generation settings and special tokens, not the training's.
         """
         from trl import GRPOTrainer
 
@@ -309,7 +310,7 @@ class TRLAdapter:
             tasks: The task of each response, as JSON.
             rows: The row of the data set that each response belongs to; the responses of a group are adjacent.
             step: Training step, which keys the weights.
-            num_answers: The number of answers that each response was asked for; that of the environment by default.
+            num_answers: The number of answers that each response was asked for; the environment's number by default.
             written: What was written in each response, where the environment replies.
 
         Raises:
@@ -329,7 +330,7 @@ class TRLAdapter:
     def _score_responses(
         self, written: list[Written], tasks: list[str], rows: list[int], num_answers: list[int]
     ) -> list[ScoredResponse]:
-        """Score the responses of this process; the environment scores those to one number of answers together."""
+        """Score the responses of this process; responses with equally many answers are scored together."""
         task_of = {text: self.env.task_type.model_validate_json(text) for text in set(tasks)}
         scored: dict[int, ScoredResponse] = {}
         for m in set(num_answers):

@@ -1,6 +1,6 @@
 """An entry: what one model scored on a track, with all that is needed to repeat it.
 
-Scores say where three answers lie between the blind ones and the best of the exact front.
+A score says where three answers lie between blind answers (0) and the best three answers of the exact front (1).
 """
 
 from __future__ import annotations

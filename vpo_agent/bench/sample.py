@@ -1,4 +1,4 @@
-"""Sampling of a track, task by task; the pools of finished tasks are kept, and the next call goes on behind them."""
+"""Sampling of a track, task by task; answers to finished tasks are kept, and the next call continues after them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from vpo_envs.core import AnyEnv
 from vpo_envs.text import Prompt, format_answers
 
 OPTIMUM = "optimum"
-"""Stands for a model that answers with the best three answers of the exact front."""
+"""Name that is given in place of a model, for the best three answers of the exact front."""
 BLIND = "blind"
-"""Stands for a model that answers without reading what its answers should rest on."""
+"""Name that is given in place of a model, for answers that are written without reading the task."""
 WRITTEN = (OPTIMUM, BLIND)
 """Names of models whose answers are written, not sampled."""
 BLIND_FILE = Path(__file__).with_name("blind.json.gz")
@@ -109,7 +109,7 @@ class Plan(NamedTuple):
     endpoint: EndpointPolicy | None
     prompts: Mapping[str, list[str]]
     hardware: Mapping[str, Any]
-    """What is given of a local model's ``device``, ``dtype`` and ``sample_batch``, as for ``vpo eval``."""
+    """Options of local models, as for ``vpo eval``: ``device``, ``dtype`` and ``sample_batch``, if they are given."""
 
     @property
     def tasks(self) -> tuple[BenchTask, ...]:
@@ -117,7 +117,7 @@ class Plan(NamedTuple):
         return TRACKS[self.track]
 
     def stamp(self, task: BenchTask) -> dict[str, Any]:
-        """Return what the answers to a task depend on; a pool with another stamp is of another plan."""
+        """Return what the answers to a task depend on; a pool with another stamp belongs to another plan."""
         prompts = digest({task.name: self.prompts[task.name]})
         model = {"weights": weights_hash(self.models[task.name])} if self.models else {}
         return {"bench": VERSION, "track": self.track, "task": task.name, "prompts": prompts, **model}
@@ -139,7 +139,7 @@ def make_plan(
 ) -> Plan:
     """Return the plan for targets, each for all tasks or, as ``TASK=TARGET``, for one; by default the bundled bases.
 
-    ``hardware`` is that of :class:`Plan`.
+    ``hardware`` is as in :class:`Plan`.
 
     Raises:
         ValueError: A task without a model, an unknown task, a target that does not exist, or an unknown dtype.
@@ -159,7 +159,7 @@ def make_plan(
 
 
 def _targets(track: str, models: Sequence[str]) -> dict[str, str]:
-    """Return the target that answers each task of a track; one that is given for the task wins over one for all."""
+    """Return the target that answers each task of a track; a target given for one task precedes a target for all."""
     names = [task.name for task in TRACKS[track]]
     for_all: str | None = None
     for_task: dict[str, str] = {}
@@ -181,7 +181,7 @@ def _targets(track: str, models: Sequence[str]) -> dict[str, str]:
 
 
 def sample_track(plan: Plan, out: Path, say: Callable[[str], None]) -> list[Pool]:
-    """Return a pool of each task; those that ``out`` holds are read, and the others are sampled and saved there.
+    """Return a pool for each task: read from ``out`` if it is there, otherwise sampled and saved there.
 
     Raises:
         ValueError: ``out`` holds answers of another model, seed or version, or in another dtype.

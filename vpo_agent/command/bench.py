@@ -25,8 +25,8 @@ def add_parser(commands: Commands) -> None:
         "bench",
         help="score a model on the fixed tasks of bench-v2",
         description="Score the sets of three answers that a model gives on fixed tasks. A score of 0 is what a model "
-        "can reach without reading the task; a score of 1 is that of the best three answers. The same command "
-        "continues an interrupted bench.",
+        "can reach without reading the task; the best three answers score 1. The same command continues an "
+        "interrupted bench.",
     )
     add = parser.add_argument
     add(
@@ -53,7 +53,7 @@ def add_parser(commands: Commands) -> None:
     add(
         "--dtype",
         metavar="TEXT",
-        help=f"{DTYPE_HELP} (default: auto, or that of the entry to verify)",
+        help=f"{DTYPE_HELP} (default: auto, or as in the entry to verify)",
     )
     add(
         "--sample-batch",
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _entry_name(arguments: argparse.Namespace) -> str:
-    """Return the name of the entry: that of the command line, or of its models."""
+    """Return the name of the entry: from the command line, or else from its models."""
     from vpo_agent.runs.targets import target_name
 
     if arguments.name or arguments.model:
@@ -185,14 +185,14 @@ def _verify(arguments: argparse.Namespace) -> None:
         plan = _plan(arguments, entry["track"], entry["seed"], models, out)
         if digest(plan.prompts) != entry["prompts"]:
             raise Failed(
-                f"the prompts of {str(arguments.verify)!r} are not those of the installed version: install the version "
-                "that wrote the entry"
+                f"the installed version has other prompts than {str(arguments.verify)!r}: install the version that "
+                "wrote the entry"
             )
         for task, model in entry["models"].items():
             if weights_hash(plan.models[task]) != model["weights"]:
                 raise Failed(
-                    f"{task}: the weights of {plan.models[task]!r} are not those that the entry states: give the model "
-                    f"of the entry, as {task}=MODEL"
+                    f"{task}: {plan.models[task]!r} has other weights than the entry states: give the model of the "
+                    f"entry, as {task}=MODEL"
                 )
         print(_cost(plan, arguments.price), flush=True)
         pools = sample_track(plan, out, lambda line: print(line, file=sys.stderr, flush=True))

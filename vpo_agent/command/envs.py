@@ -257,7 +257,7 @@ def check(arguments: argparse.Namespace) -> None:
 
     if arguments.prompts is None:
         if arguments.range is not None:
-            raise ValueError("--range needs --prompts, which has reward functions checked: an environment's is [0, 1]")
+            raise ValueError("--range is for the reward functions of --prompts: an environment has the range [0, 1]")
         env, num_tasks = make_text_env(arguments.id, **arguments.env_kwargs), arguments.num_tasks or 8
         _report(f"{arguments.id}, {counted(num_tasks, 'task')} of split {env.split}", EnvSubject(env, num_tasks))
         return
@@ -313,7 +313,7 @@ def _report(title: str, subject: Subject, said: str = "") -> None:
 
 
 def _print_table(lines: Sequence[Sequence[str]]) -> None:
-    """Print lines of cells, of which the first is the head, in columns as wide as their longest cell."""
+    """Print rows of cells, the head first, in columns as wide as their longest cell."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     print()
     for line in lines:

@@ -83,7 +83,7 @@ def add_parser(commands: Commands) -> None:
         "--scalar-weights",
         type=json_list,
         metavar="N,…",
-        help="fixed weighting of the scalar reward, a number per objective (default: that of the environment)",
+        help="fixed weighting of the scalar reward, a number per objective (default: as in the environment)",
     )
     add("--seed", type=at_least(0), default=0, metavar="N", help="seed of the drawn weightings (default: 0)")
     verl.set_defaults(run=run_verl)
@@ -104,7 +104,7 @@ def add_parser(commands: Commands) -> None:
         "--scalar-weights",
         type=json_list,
         metavar="N,…",
-        help="weighting of the rewards, a number per objective (default: that of the environment)",
+        help="weighting of the rewards, a number per objective (default: as in the environment)",
     )
     add(
         "--vpo-gym",

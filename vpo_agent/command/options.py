@@ -46,8 +46,8 @@ def parse_job(
     if a file or an option names another environment. With ``--resume`` and neither ``--preset`` nor ``--config``, the
     resumed run's own ``config.json`` replaces both.
 
-    The first preset is the default. ``program``, the command's name in ``--help``, is that of the script by default.
-    A bad setting is a ValueError.
+    The first preset is the default. ``program`` is the command's name in ``--help``; by default it is the name of the
+    script. A bad setting is a ValueError.
     """
     default_preset = next(iter(presets))
     parser = settings_parser(program, description, presets, default_preset)
@@ -66,7 +66,7 @@ def parse_job(
     has_own_rewards = arguments["rewards"] is not None
     arguments = with_own_rewards(arguments)
     if has_own_rewards and preset is not None:
-        raise ValueError(f"--preset {preset} is for another environment than that of --rewards: leave one of them out")
+        raise ValueError(f"--preset {preset} is for another environment than --rewards: leave one of them out")
     given = {name: typed(TrainConfig, name, value) for name, value in arguments.items() if value not in (None, [])}
 
     resumes_by_name = resume and preset is None and config_file is None and given.get("name") is not None
@@ -91,10 +91,10 @@ def parse_job(
         refuse_unasked(values, given, "the run")
     if has_own_rewards and "model" not in values:
         raise ValueError(
-            "--rewards needs --model: one such as models/SmolLM2-135M-Instruct.Q4_1.gguf (make smollm2), "
-            "or one that vpo warm-start taught these prompts"
+            "--rewards needs --model: a pretrained model such as models/SmolLM2-135M-Instruct.Q4_1.gguf (make "
+            "smollm2), or a model that vpo warm-start taught these prompts"
         )
-    source = "the settings" if config_file is None else f"the settings, with those of {str(config_file)!r}"
+    source = "the settings" if config_file is None else f"the settings, including {str(config_file)!r}"
     return Job(make_config(values, source), resume, overwrite, accept_changes)
 
 
@@ -109,7 +109,7 @@ def _preset_settings(
 
 
 def _merged(preset: Mapping[str, Any], in_file: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a preset, with those of a file and of the command line over them, in this order."""
+    """Return the settings of a preset, overridden by a file and then by the command line."""
     method_options = dict(given.get("method_options", []))
     given = {name: value for name, value in given.items() if name != "method_options"}
     values = _with_changes(_with_changes(preset, in_file), given)
@@ -123,7 +123,7 @@ def _merged(preset: Mapping[str, Any], in_file: Mapping[str, Any], given: Mappin
 
 
 def _with_changes(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``settings`` with ``changes`` over them; settings that follow from a changed one change with it."""
+    """Return ``settings`` overridden by ``changes``; settings that follow from a changed setting change with it."""
     values = {**settings, **changes}
     if budget := settings.get("search_budget"):
         # These followed from the budget and the rollouts. `TrainConfig` derives them anew from the changed ones.
@@ -148,8 +148,9 @@ def refuse_unasked(settings: Mapping[str, Any], given: Mapping[str, Any], owner:
     """Raise ValueError if saved settings choose what the user has to ask for.
 
     Args:
-        settings: Those of ``owner``, with the ones of the command line over them; modules of the latter are imported.
-        given: Those of the command line, which the user chose.
+        settings: Saved settings, overridden by options of the command line; modules that these options name are
+            imported.
+        given: Settings that the user chose on the command line.
         owner: What the settings are saved in, for messages.
     """
     saved = {name: value for name, value in settings.items() if name not in given}
@@ -185,7 +186,7 @@ def settings_parser(
         help=f"settings to start from: {', '.join(presets)} (default: {default_preset}, which gives the "
         "defaults below; no preset if --env or --config names another environment)",
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML or JSON settings, over those of the preset")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML or JSON file of settings, over the preset")
     parser.add_argument("--resume", action="store_true", help="continue the run --name from its last checkpoint")
     add_accept_option(parser)
     parser.add_argument("--overwrite", action="store_true", help="delete what the run folder holds and start again")

@@ -23,7 +23,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 DTYPE_HELP = "auto (bfloat16 on a GPU, else float32), float32 or bfloat16"
 ENV_HELP = "id of an environment, such as vpo/Maze-v0, or MODULE:ID for a module or .py file that registers your own"
 RENAMED = {"--arms": "--methods", "--goal": "--measure", "--instances": "--num-tasks"}
-"""Options of earlier versions by their names there, with the names that they have now."""
+"""Options that were renamed: the new name by the old one."""
 
 
 class Failed(Exception):
@@ -157,7 +157,7 @@ def add_import_option(parser: argparse._ActionsContainer) -> None:
 
 
 def add_accept_option(parser: argparse._ActionsContainer) -> None:
-    """Add ``--accept-changes``, for commands that continue what other inputs have begun."""
+    """Add ``--accept-changes``, for commands that may continue with other inputs than before."""
     help_text = "continue although prompts, rewards or models have changed, and measure the base again"
     parser.add_argument("--accept-changes", action="store_true", help=help_text)
 

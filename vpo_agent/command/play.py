@@ -75,7 +75,7 @@ def play(env_id: str, seed: int | None, env_kwargs: dict[str, Any]) -> None:
 
 
 class Reference(NamedTuple):
-    """Answers to compare with: those of the exact front, or one demonstration if there is any."""
+    """Answers to compare with: the answers of the exact front, or one demonstration if there is any."""
 
     vectors: NDArray[np.float64]
     """(n, d)."""
@@ -102,7 +102,7 @@ def _answer(env: AnyEnv, task: Any, response: str) -> dict[str, Any]:
 
 
 def _best_answers(env: AnyEnv, task: Any, reference: Reference) -> list[str]:
-    """Return the answer with the best scalar reward, or of several answers those that are best together."""
+    """Return the answer with the best scalar reward; if several are asked for, the answers that are best together."""
     if env.num_answers == 1:
         return [reference.answers[int((reference.vectors @ env.fixed_weights(task)).argmax())]]
     active = env.active(task)

@@ -9,7 +9,7 @@ from typing import Any
 NAMES = ("prompts", "rewards", "columns", "range")
 """Arguments for one's own rewards."""
 MEASURED = "measured"
-"""The value of ``--range`` that stands for the range of some answers."""
+"""The value of ``--range`` that asks for the lowest and highest reward of some answers."""
 
 
 def add_rewards_options(parser: argparse.ArgumentParser) -> None:
@@ -24,8 +24,8 @@ def add_rewards_options(parser: argparse.ArgumentParser) -> None:
         help="fields that have other names in the file, such as prompt=question",
     )
     range_help = (
-        "range of the rewards: LOW,HIGH for all of them, NAME=LOW,HIGH for one, or the word measured, which takes the "
-        "range of some answers (default: 0,1)"
+        "range of the rewards: LOW,HIGH for all of them, NAME=LOW,HIGH for one, or the word measured, for the "
+        "lowest and highest reward of some answers (default: 0,1)"
     )
     add("--range", action="append", metavar="LOW,HIGH", help=range_help)
 

@@ -45,7 +45,7 @@ class NoteEnv(vpo.VectorTextEnv[Note, tuple[str, ...], Sent]):
         return "a note to {} : we have {} on {} . hello ? {}".format(*task.facts, tags)
 
     def parse(self, text: str) -> tuple[str, ...]:
-        """Return the answer in a tag; equal ones are duplicates, here whatever the order of their words."""
+        """Return the answer in a tag; equal answers are duplicates, here in any order of their words."""
         if not 1 <= len(words := text.split()) <= MOST_WORDS:
             raise vpo.Unparsable(f"a note has 1 to {MOST_WORDS} words, got {len(words)}")
         return tuple(sorted(words))
@@ -55,7 +55,7 @@ class NoteEnv(vpo.VectorTextEnv[Note, tuple[str, ...], Sent]):
         return Sent(sum(fact in answer for fact in task.facts), "hello" in answer, len(answer))
 
     def outcome_front(self, task: Note) -> list[tuple[Sent, str]]:
-        """Optional: outcomes with their answers, among which are all that no other beats."""
+        """Optional: outcomes with their answers, including every outcome that no other beats."""
         notes = [" ".join([*hello, *task.facts[:count]]) for hello in ((), ("hello",)) for count in range(4)]
         return [(self.evaluate(task, self.parse(note)), note) for note in notes if note]
 

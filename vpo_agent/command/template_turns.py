@@ -58,7 +58,7 @@ class DeskEnv(vpo.VectorTextEnv[Desk, frozenset[str], Named]):
         return self.evaluate_after(task, answer, ())
 
     def evaluate_after(self, task: Desk, answer: frozenset[str], calls: Sequence[vpo.Call]) -> Named:
-        """Return them after the calls before the answer: only words that were looked up count."""
+        """Return these facts after the calls before the answer: only words that were looked up count."""
         opened = {call.text.strip() for call in calls}
         words = [word for drawer, word in zip(DRAWERS, task.words, strict=True) if drawer in opened]
         return Named(len(answer.intersection(words)), len(opened))
@@ -68,7 +68,7 @@ class DeskEnv(vpo.VectorTextEnv[Desk, frozenset[str], Named]):
         return bool(outcome.right)
 
     def outcome_front(self, task: Desk) -> list[tuple[Named, str]]:
-        """Optional: outcomes with their answers, among which are all that no other beats."""
+        """Optional: outcomes with their answers, including every outcome that no other beats."""
         front = []
         for count in (1, 2, 3):
             calls = [vpo.Call("look", drawer) for drawer in DRAWERS[:count]]
@@ -77,7 +77,7 @@ class DeskEnv(vpo.VectorTextEnv[Desk, frozenset[str], Named]):
         return front
 
     def demonstrations(self, task: Desk, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Optional: good answers of all kinds, those after fewer calls first."""
+        """Optional: good answers of all kinds, fewest calls first."""
         chosen = sorted(rng.permutation(3)[:num_answers].tolist())
         return [self.outcome_front(task)[chosen[i % len(chosen)]][1] for i in range(num_answers)]
 

@@ -82,7 +82,7 @@ def _declare_recipe(parser: Parser) -> None:
     from vpo_agent.config import Recipe
 
     add = parser.add_argument
-    add("--recipe", type=Path, metavar="FILE", help="TOML or JSON settings, such as a model's recipe.json")
+    add("--recipe", type=Path, metavar="FILE", help="TOML or JSON file of settings, such as a model's recipe.json")
     add_env_options(parser)
     add_trust_option(parser)
     add_rewards_options(parser)
@@ -110,7 +110,7 @@ def _declare_recipe(parser: Parser) -> None:
 
 
 def warm_start(arguments: argparse.Namespace) -> None:
-    """Train, evaluate on the way, and save."""
+    """Train with evaluations during training, and save."""
     try:
         _warm_start(arguments)
     except KeyboardInterrupt:
@@ -155,7 +155,7 @@ def _warm_start(arguments: argparse.Namespace) -> None:
 
 
 def read_recipe(arguments: argparse.Namespace) -> Recipe:
-    """Return the settings: the defaults, the file's, and those of the command line, later ones winning."""
+    """Return the settings: the defaults, overridden by the file and then by the command line."""
     from vpo_agent.command.options import refuse_unasked, typed
     from vpo_agent.config import Recipe, check_settings, read_values
 
@@ -170,4 +170,4 @@ def read_recipe(arguments: argparse.Namespace) -> Recipe:
         raise ValueError(
             "a warm start needs an environment: give --env ID, --prompts FILE --rewards FILE.py:A,B, or --recipe FILE"
         )
-    return check_settings(Recipe, settings, f"the settings, with those of {str(file)!r}" if file else "the settings")
+    return check_settings(Recipe, settings, f"the settings, including {str(file)!r}" if file else "the settings")

@@ -34,7 +34,7 @@ class BoundEstimator:
         num_weights: K, for methods that draw weights.
         alpha: Dirichlet concentration of the weights.
         weight_sampler: "sobol" or "iid".
-        scalar_weights: Fixed weights of the scalar reward, (d,); ``None`` takes those of the environment.
+        scalar_weights: Fixed weights of the scalar reward, (d,); ``None`` takes the environment's.
         seed: Keys the weights.
 
     Raises:
@@ -80,7 +80,7 @@ class BoundEstimator:
             tasks: P tasks, whose content says which weights are drawn.
             rewards: Reward matrices, (P, G, M, d).
             step: Training step; each step has its own weights.
-            active: (P, d), the objectives that count for each task; those of the environment by default.
+            active: (P, d), the objectives that count for each task; by default as the environment states.
             valid: (P, G), the rollouts whose scorer did not fail; all by default.
             answered: (P, M), the answers that each prompt asks for; all by default.
         """

@@ -18,8 +18,8 @@ _MAX_LOG_RATIO = 20.0
 class PolicyLoss(NamedTuple):
     """The loss and its diagnostics, scalars; all but `loss` are detached.
 
-    `loss` and `kl` are divided by the normalizer, so those of micro-batches add up to those of the whole
-    batch. The others describe one batch; average `clip_fraction` and `approx_kl` with `tokens` as weights.
+    `loss` and `kl` are divided by the normalizer, so their values over micro-batches add up to the value of the whole
+    batch. The other diagnostics describe one batch; average `clip_fraction` and `approx_kl` with `tokens` as weights.
     """
 
     loss: Tensor
@@ -79,7 +79,7 @@ def policy_loss(
     if not kl_coef >= 0.0:
         raise ValueError(f"kl_coef must be at least 0; got {kl_coef}")
     if normalizer is not None and not normalizer > 0:
-        raise ValueError(f"normalizer must be above 0; got {normalizer}; None takes that of this batch")
+        raise ValueError(f"normalizer must be above 0; got {normalizer}; None takes the number of tokens of this batch")
     _check_shapes(log_probs, sampled_log_probs, advantages, mask, reference_log_probs)
     # Padding is replaced before any arithmetic: a NaN multiplied by 0 afterwards would stay NaN in the gradient.
     current = _masked(log_probs, mask)
@@ -137,8 +137,8 @@ def truncated_importance(log_probs: Tensor, sampled_log_probs: Tensor, mask: Ten
 
     Truncated importance sampling, after Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
     training": sampler and trainer have the same weights but give a token different probabilities. Multiply the
-    advantages of tokens by it; the clipped ratio is then that of the current policy to the trainer's at the start of
-    the update, as in PPO.
+    advantages of tokens by it; the clipped ratio then compares the current policy with the trainer's policy at the
+    start of the update, as in PPO.
 
     Returns:
         (B, T) in (0, cap], without gradient; min(1, cap) outside the mask.
@@ -151,7 +151,7 @@ def kl_per_token(log_probs: Tensor, reference_log_probs: Tensor) -> Tensor:
     """Estimate KL(policy || reference) at tokens that the policy sampled: k3 of Schulman 2020, "Approximating KL".
 
     exp(x) - 1 - x with x = log reference - log policy, cut off at 20: unbiased, never negative, of low variance. Its
-    gradient is that of KL(reference || policy). Both log-probs have the same shape, which is that of the result.
+    gradient is the gradient of KL(reference || policy). Both log-probs and the result have the same shape.
     """
     gap = (reference_log_probs - log_probs).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
     return gap.exp() - 1.0 - gap

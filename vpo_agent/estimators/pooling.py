@@ -1,8 +1,8 @@
 """One family of estimators: m answers in a rollout, k rollouts in a pool, drawn or fixed weightings.
 
-Under one weighting w the value of rollout i is that of its best answer, x_i = max_s w . r_is, and the value of a pool
-is the best of k rollouts. :func:`pool` estimates the gradient of the expected value of a pool, averaged over
-weightings. Every method here is one of its corners:
+Under one weighting w the value of rollout i is the value of its best answer, x_i = max_s w . r_is, and the value of a
+pool is the best of k rollouts. :func:`pool` estimates the gradient of the expected value of a pool, averaged over
+weightings. Every method here is a special case:
 
 | method | answers | rollouts of a pool | weightings |
 |---|---|---|---|
@@ -48,7 +48,7 @@ def vpo_pool(groups: RewardGroups, *, k: int | None = None, baseline: Baseline =
 def set_rl(groups: RewardGroups, *, k: int | None = None, baseline: Baseline = "subset") -> Advantages:
     """Set-level RL on the reward vector over independent rollouts (arXiv 2604.17654), with the set score of `vpo`.
 
-    Options and defaults are those of `max_at_k`, so that the two differ in the vector alone.
+    Options and defaults are as for `max_at_k`, so the two methods differ in the reward vector alone.
     """
     return vpo_pool(groups, k=k, baseline=baseline)
 
@@ -67,7 +67,7 @@ def multi_rlvr(groups: RewardGroups) -> Tensor:
 
 @register_estimator("grpo", answers="single", compares_rollouts=False)
 def grpo(groups: RewardGroups) -> Tensor:
-    """Scalar reward of the one answer (arXiv 2402.03300)."""
+    """Scalar reward of the single answer (arXiv 2402.03300)."""
     return groups.scalar_scores()[:, :, 0]
 
 

@@ -48,7 +48,7 @@ def draw_weights(
     - "iid" draws from Dirichlet(alpha) independently, as the paper does.
     - "sobol" draws from the same distribution but spreads the weights evenly; a mean over them stays unbiased. It takes
       one Sobol net for all prompts, with a digital (XOR) shift for each, mapped through the quantiles of the gamma
-      distribution. At 128 weights its error in the set score is a sixth to a seventh of that of "iid".
+      distribution. At 128 weights its error in the set score is a sixth to a seventh of the error of "iid".
 
     Args:
         keys: (P,) one key per prompt, see `prompt_key`, modulo 2**64. Equal keys get equal weights.

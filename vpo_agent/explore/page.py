@@ -31,7 +31,7 @@ ANSWER_CHARS = 600
 PROMPTS = 20
 """Tasks on the page by default."""
 UNKNOWN = "(an answer that is not known here)"
-"""Stands for the answer at a point of the exact front where the environment is not at hand."""
+"""Shown in place of an answer of the exact front if the environment is unavailable."""
 SCRIPTS = ("weights.js", "elements.js", "drawings.js", "maps.js", "page.js")
 SHORT_LINE, SHORT_LINES = 40, 26
 """A prompt with lines up to this length, and up to this number of them, is shown beside each answer."""
@@ -180,9 +180,9 @@ def _shown_task(pools: Sequence[Pool], size: int, number: int, env: AnyEnv | Non
 
 
 class _Answers:
-    """The answers to one task, each as a pair of numbers: that of its vector and that of its text.
+    """The answers to one task, each as two numbers: one for its vector and one for its text.
 
-    Equal vectors and equal texts have one number. Without the environment there are no prompt and no drawings.
+    Equal vectors share a number, and so do equal texts. Without the environment there are no prompt and no drawings.
     """
 
     def __init__(self, env: AnyEnv | None, index: int, active: NDArray[np.bool_]) -> None:

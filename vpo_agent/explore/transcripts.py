@@ -95,10 +95,10 @@ class Transcripts(NamedTuple):
 def read_transcripts(path: Path) -> Transcripts:
     """Read the answers of a run, finished or not, of an evaluation's folder or of a saved pool.
 
-    If a run wrote none, they are those of its last evaluation by ``vpo eval``.
+    If a run wrote none, the answers of its last ``vpo eval`` are read.
 
     Raises:
-        ValueError: There are no answers, or no texts of them.
+        ValueError: There are no answers, or rewards without texts.
     """
     if not (path.is_dir() and is_run(path)):
         return _of_pool("", read_run(path).pool, str(path))
@@ -177,7 +177,7 @@ def _described(names: Sequence[str], env: AnyEnv | None) -> dict[str, str]:
 
 
 def _waiting_programs(env: AnyEnv | None) -> str:
-    """Say that answers are not scored again because they are programs that nobody trusts; empty if they are."""
+    """Say that answers are not scored again because they are untrusted programs; otherwise empty."""
     if env is None or not env.runs_programs or is_trusted(PROGRAMS):
         return ""
     return f"some reasons are not shown: answers are programs, which run only if you trust them: add --trust {PROGRAMS}"
@@ -208,7 +208,7 @@ def _answers(
 
 
 def _why(env: AnyEnv | None, task: Any, tag: str, text: str | None, status: Status, outcome: Any) -> str:
-    """Return why an answer earned no more; empty where nobody knows, or where its rewards say it."""
+    """Return why an answer earned no more; empty if that is unknown, or if its rewards say it."""
     if status == Status.MISSING:
         return f"no complete {tag}"
     if status == Status.DUPLICATE:

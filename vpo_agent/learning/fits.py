@@ -1,6 +1,6 @@
 """What fits into a GPU: weights, optimizer, cache and logits as arithmetic, from a model's configuration alone.
 
-All sizes are bytes. For other layers than attention and a gated MLP they are estimates. Where they are too small,
+All sizes are bytes. For layers other than attention and a gated MLP they are estimates. If an estimate is too small,
 sampling and update halve what does not fit and go on.
 """
 
@@ -175,7 +175,7 @@ def plan_run(
         shape: Sizes of the run's model.
         prompt: Tokens of every prompt. Every response has ``max_new_tokens``.
         memory: Bytes of the device.
-        names: Options whose names differ from those of their settings, by setting.
+        names: Options whose name differs from the name of their setting, by setting.
 
     Raises:
         TooSmall: The run does not fit. The message names what does not, and the nearest settings that do.
@@ -227,7 +227,7 @@ def _as_options(config: TrainConfig, changes: Mapping[str, Any], names: Mapping[
 
 
 def _largest_plan(config: TrainConfig, shape: Shape, prompt: int, memory: int) -> Plan:
-    """Return the plan with the largest batches that fit; TooSmall if those of the settings, or one prompt, do not."""
+    """Return the plan with the largest batches that fit; TooSmall if fixed batches, or one prompt, do not fit."""
     run = _RunMemory(config, shape, prompt, memory)
     group = config.rollouts_per_prompt
     sampled = min(config.prompts_per_step, max(1, MAX_RESPONSES // group))
@@ -281,7 +281,7 @@ class _RunMemory:
         return self.plan(prompts, 1).sampling
 
     def sampling_in_words(self, prompts: int) -> str:
-        """Return such as ``"sampling 64 responses at a time"``."""
+        """Return a phrase such as ``"sampling 64 responses at a time"``."""
         return f"sampling {self._responses(prompts)} responses at a time"
 
     def update(self, prompts: int) -> int:
@@ -289,7 +289,7 @@ class _RunMemory:
         return self.plan(1, prompts).update
 
     def update_in_words(self, prompts: int) -> str:
-        """Return such as ``"updating on 2 prompts with 8 rollouts each"``."""
+        """Return a phrase such as ``"updating on 2 prompts with 8 rollouts each"``."""
         rollouts = counted(self.config.rollouts_per_prompt, "rollout")
         return f"updating on {counted(prompts, 'prompt')} with {rollouts} each"
 
@@ -301,8 +301,8 @@ class _RunMemory:
         Args:
             limit: At least 1.
             taken: Bytes by the number of prompts.
-            in_words: What takes them.
-            fixed: Whether only ``limit`` itself will do.
+            in_words: Says what takes these bytes, for the message.
+            fixed: Whether the number must be ``limit``.
 
         Raises:
             TooSmall: There is no such number.
@@ -312,7 +312,7 @@ class _RunMemory:
             return fitting
         tried = limit if fitting else 1
         raise TooSmall(
-            f"{self.shape.name} does not fit into {self.memory / GIGA:.3g} GB, of which {USABLE:.0%} are planned with: "
+            f"{self.shape.name} does not fit into {self.memory / GIGA:.3g} GB, of which the plan uses {USABLE:.0%}: "
             f"{in_words(tried)} takes {taken(tried) / GIGA:.1f} GB with weights and optimizer"
         )
 

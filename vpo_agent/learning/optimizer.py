@@ -137,8 +137,8 @@ class MasterAdamW:
         """Load a :meth:`state`, saved at the same or another precision.
 
         From half precision to float32, the saved master copies replace the weights, which were saved rounded. From
-        float32 to half precision there are no master copies to load: those made of the rounded weights stay, at the
-        cost of rounding once.
+        float32 to half precision there are no master copies to load: the copies made of the rounded weights stay, at
+        the cost of rounding once.
         """
         names = {key.split("/", 1)[1] for key in tensors}
         if unknown := sorted(names - self.masters.keys()):

@@ -177,7 +177,7 @@ class PolicyUpdate:
 
         Args:
             samples: P prompts, G rollouts of each.
-            advantages: (P, G); with ``importance_cap`` each token gets its own, (P, G, T), on the way.
+            advantages: (P, G); ``importance_cap`` turns them into one advantage per token, (P, G, T).
             valid: (P, G), False for rollouts to leave out.
             step: Training steps taken so far.
             num_answers: (P,), answers that each prompt asks for; each number counts by its share of the prompts. By

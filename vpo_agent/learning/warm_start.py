@@ -20,7 +20,7 @@ WARM_UP_STEPS = 100
 
 
 class WarmStart:
-    """Next-token prediction on demonstrated responses, step by step; the prompts are those of the rollouts.
+    """Next-token prediction on demonstrated responses, step by step, with the same prompts as in rollouts.
 
     The rate of AdamW rises over the first fifth of the steps, at most :data:`WARM_UP_STEPS`, and falls to zero over the
     last fifth.
@@ -106,7 +106,7 @@ def demonstrated(
 
 
 def demonstrated_tokens(policy: LMPolicy, env: AnyEnv, num_tasks: int) -> int:
-    """Return the most tokens that a model writes in a demonstration for the first ``num_tasks`` tasks, with the end."""
+    """Return the tokens of the longest demonstration of the first ``num_tasks`` tasks, the end token included."""
     rng, m = np.random.default_rng(0), env.num_answers
     texts = [policy.chat.closed + env.demonstrated(task, rng, m) for task in map(env.task, range(num_tasks))]
     return 1 + max(map(sum, response_tokens(policy.chat, texts)[1]))

@@ -1,4 +1,4 @@
-"""What each column of a log means: the rows of ``metrics.jsonl`` and ``timings.jsonl``, and those of a warm start.
+"""What each column of a log means: the rows of ``metrics.jsonl`` and ``timings.jsonl``, and the rows of a warm start.
 
 P prompts of a step have G rollouts each, and the task has d objectives. The columns of evaluations on validation
 prompts are measures, which :mod:`vpo_agent.measure.measures` defines.
@@ -62,7 +62,7 @@ TRAIN_COLUMNS = {
     ),
     "clip_fraction": Column(f"share of tokens whose gradient the clipping removes, {UPDATED}", "", "0 to 1"),
     "approx_kl": Column(
-        f"divergence of the policy from the one that sampled (k3 estimate), a mean {UPDATED}",
+        f"divergence of the policy from the sampling policy (k3 estimate), a mean {UPDATED}",
         "nats per token",
         "from 0",
     ),

@@ -1,4 +1,4 @@
-"""The one list of measures: what a search gains from a pool of answers, prompt by prompt.
+"""The one list of measures: what a search gains from several answers, prompt by prompt.
 
 The table that training ends with, ``vpo eval``, ``vpo compare`` and the validation rows of a run all read it.
 """
@@ -47,7 +47,7 @@ class Measure(NamedTuple):
 
     name: str
     unit: str
-    """What one value is of, such as ``"rollout of 3 answers"`` or ``"pool of 30 answers"``."""
+    """What one value describes, such as ``"rollout of 3 answers"`` or ``"set of 30 answers"``."""
     better: Better
     meaning: str
     values: Floats
@@ -92,10 +92,10 @@ def measures(
     Args:
         pool: The pool.
         k: The largest k of best@k, utility@k and pass@k; all answers of the pool by default.
-        threshold: The scalar reward from which an answer passes. If it is ``None`` and exact fronts are known, an
-            answer passes within 0.02 of the prompt's optimum.
+        threshold: The scalar reward from which an answer solves its task. If it is ``None`` and exact fronts are known,
+            an answer solves its task within 0.02 of the optimum.
         together: Measures of whole responses are at multiples of this number of answers, itself a multiple of m; m by
-            default. Pools whose responses hold different numbers of answers compare at a common one.
+            default. Pools whose responses hold different numbers of answers are compared at a common number.
         budgets: Numbers of generated tokens per prompt at which to state the utility.
         ranked: What :func:`rank` returns for the pool, if it is known already.
 
@@ -128,7 +128,7 @@ def _rollout_unit(pool: Pool) -> str:
 
 def _pool_unit(pool: Pool) -> str:
     _, rollouts, m, _ = pool.rewards.shape
-    return f"pool of {counted(rollouts * m, 'answer')}"
+    return f"set of {counted(rollouts * m, 'answer')}"
 
 
 def _by_answers(pool: Pool, ranked: Ranked, shown: Sequence[int], together: int) -> Iterator[Measure]:
@@ -166,7 +166,12 @@ def _pass_rates(passed: Floats | None, shown: Sequence[int]) -> Iterator[Measure
     for k in shown:
         values = best_at_k(passed, k)
         yield Measure(
-            f"pass@{k}", counted(k, "answer"), "higher", "chance that an answer passes", values, headline=False
+            f"pass@{k}",
+            counted(k, "answer"),
+            "higher",
+            "chance that one of k answers solves the task",
+            values,
+            headline=False,
         )
 
 
@@ -180,7 +185,7 @@ def _utilities(pool: Pool, ranked: Ranked) -> Iterator[Measure]:
     if ranked.fronts is not None:
         meaning = "utility of the exact front minus expected utility"
         yield Measure("regret", rollout, "lower", meaning, ranked.fronts - utility)
-        meaning = "utility of the exact front minus pool utility"
+        meaning = "utility of the exact front minus the utility of all answers together"
         yield Measure("pool regret", whole_pool, "lower", meaning, ranked.fronts - pool_utility)
 
 
@@ -335,7 +340,7 @@ def _best_of_rollout(values: NDArray[Any]) -> NDArray[Any]:
 def at_tokens(pool: Pool, ranked: Ranked, budget: float) -> Floats:
     """Return the expected utility of as many whole rollouts as generate ``budget`` tokens per prompt on average, (N,).
 
-    Between c and c + 1 rollouts it is that of drawing c or c + 1 at random, which is linear in the budget.
+    Between c and c + 1 rollouts, c or c + 1 are drawn at random, so the utility is linear in the budget.
     """
     if pool.tokens is None:
         raise ValueError("the sample file does not state how many tokens were generated: sample it again")
@@ -344,8 +349,8 @@ def at_tokens(pool: Pool, ranked: Ranked, budget: float) -> Floats:
     if not 1 - ROUNDING <= count <= rollouts + ROUNDING:
         most = each * rollouts
         raise ValueError(
-            f"a budget must lie between {each:g} tokens per prompt, those of one rollout, and {most:g}, those of all "
-            f"rollouts of the pool; got {budget:g}"
+            f"a budget must lie between {each:g} tokens per prompt, which one rollout takes, and {most:g}, which all "
+            f"rollouts take; got {budget:g}"
         )
     low = int(np.clip(count, 1, rollouts))
     share = min(max(count - low, 0.0), 1.0)
@@ -360,7 +365,7 @@ def _volumes(sets: Sequence[Floats]) -> Floats | None:
 
 
 def passes(pool: Pool, threshold: float | None) -> Floats | None:
-    """Return 1 for each answer that passes and 0 for each other, (N, R·m); ``None`` where nothing says what passes."""
+    """Return 1 for each answer that solves its task, else 0, (N, R·m); ``None`` if nothing says what solves it."""
     least: Floats | float
     if threshold is not None:
         if not np.isfinite(threshold):

@@ -122,7 +122,8 @@ class Pool:
             raise ValueError("the hashes of tasks have different lengths")
 
     def prompts_in_words(self, split: str = "") -> str:
-        """Return such as ``"200 test prompts"``, or ``"200 prompts, 15 distinct tasks"`` where some are repeated."""
+        """Return a phrase such as ``"200 test prompts"``, or ``"200 prompts, 15 distinct tasks"`` where some are
+        repeated."""
         n = len(self.indices)
         distinct = n if self.tasks is None else len(set(self.tasks))
         words = counted(n, f"{split} prompt".strip())
@@ -235,7 +236,7 @@ def _read_fields(path: Path) -> dict[str, Any]:
         (answers.size * d * vectors.itemsize, most_bytes(path), "bytes of rewards"),
     ):
         if size > most and not any_size:
-            raise TooLarge(f"it has {size:,} {things}, and one from anybody may have {most:,}")
+            raise TooLarge(f"it has {size:,} {things}, and an untrusted file may have at most {most:,}")
     if statuses.shape != (kinds,) or answers.max(initial=0) >= kinds:
         raise ValueError("its answers are not among its kinds of answers")
     return {
@@ -263,10 +264,10 @@ def _read_fronts(points: Floats, sizes: NDArray[Any]) -> tuple[Floats, ...]:
 def merge_pools(pools: Sequence[Pool], scalar_weights: Floats | None = None) -> Pool:
     """Return the pool of several policies that answer together, such as one specialist for each objective.
 
-    The i-th rollout holds the answers of the i-th rollouts of all ``pools``, so k answers in whole rollouts are equal
-    shares of all policies. The pools are over the same prompts; the smallest decides the number of rollouts. The
-    texts are left out, because a policy's answers are numbered within its own rollout. ``scalar_weights`` (N, d) are
-    the mean of those of the pools by default.
+    The i-th rollout holds the answers of the i-th rollouts of all ``pools``, so k answers in whole rollouts come in
+    equal shares from all policies. The pools are over the same prompts; the smallest decides the number of rollouts.
+    The texts are left out, because a policy's answers are numbered within its own rollout. ``scalar_weights`` (N, d)
+    are by default the mean of the weights of the pools.
     """
     if not pools:
         raise ValueError("there are no pools to merge")

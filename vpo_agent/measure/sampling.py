@@ -31,7 +31,8 @@ def different_tasks(env: AnyEnv, count: int, least: int = 2) -> list[int]:
     """Return the indices of the first ``count`` different tasks of the environment's split.
 
     A data set may hold fewer different tasks than ``count``. All of them are returned then, since the same task asked
-    twice shows nothing new. If even they are fewer than ``least``, the first ``least`` indices are returned.
+    twice shows nothing new. If there are fewer than ``least`` different tasks, the first ``least`` indices are
+    returned.
     """
     rows = getattr(env, "rows", ())
     if not rows:

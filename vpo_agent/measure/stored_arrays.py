@@ -22,11 +22,11 @@ _PART = 1 << 20
 
 
 class TooLarge(ValueError):
-    """A file is larger than one from anybody may be."""
+    """A file is larger than an untrusted file may be."""
 
 
 def most_bytes(path: Path) -> int:
-    """Return how many bytes a file from anybody may unpack to."""
+    """Return how many bytes an untrusted file may unpack to."""
     return max(MOST_BYTES, USUAL_RATIO * path.stat().st_size)
 
 
@@ -50,7 +50,7 @@ def read_arrays(
         members = archive.infolist()
         unpacked = sum(member.file_size for member in members)
         if not any_size and unpacked > most_bytes(path):
-            raise TooLarge(f"it unpacks to {unpacked:,} bytes, too many for a file from anybody")
+            raise TooLarge(f"it unpacks to {unpacked:,} bytes, too many for an untrusted file")
         for member in members:
             name = member.filename.removesuffix(".npy")
             form = form_of(name)

@@ -38,14 +38,14 @@ class Summary:
     """Measures by name, in the order of tables."""
     curves: dict[str, Curve]
     """Curves by name: utility@k and best@k, drawn singly and, if m > 1, in whole responses, see
-    :func:`~vpo_agent.measure.measures.name_at`; ``"pass@k"`` if something passes; :data:`BY_TOKENS` in whole responses
-    if tokens are known."""
+    :func:`~vpo_agent.measure.measures.name_at`; ``"pass@k"`` if it is known what solves a task; :data:`BY_TOKENS` in
+    whole responses if tokens are known."""
     optimum: Floats | None
     """The best scalar reward on the exact front, (N,)."""
     front_utility: Floats | None
     """The expected utility of the exact front, the highest that utility@k can reach, (N,)."""
     threshold: str
-    """Scalar reward with which an answer passes, in words; empty if it is unknown."""
+    """Scalar reward with which an answer solves its task, in words; empty if it is unknown."""
     ranked: Ranked
     """The expected utilities from which utility@k follows."""
 
@@ -115,13 +115,13 @@ def gains_of_answers(pool: Pool) -> BestSets:
     """Return the utilities of the best answer and of the best three of a pool, on average over prompts.
 
     ``set_gain`` and ``vector_gain`` of the result are ratios of these means among the answers that this model gives.
-    For a decision about training, the pool is that of the base.
+    To decide about training, give the base's pool.
     """
     return _mean_of_best_sets(pool, list(pool.answers()))
 
 
 def gains_of_fronts(pool: Pool) -> BestSets | None:
-    """Return these utilities for the exact fronts, which bound what training can gain; ``None`` if they are unknown."""
+    """Return the same utilities of the exact fronts, which bound what training can gain; ``None`` if unknown."""
     return None if pool.fronts is None else _mean_of_best_sets(pool, pool.fronts)
 
 

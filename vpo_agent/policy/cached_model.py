@@ -267,7 +267,7 @@ def positions_of(mask: Tensor) -> Tensor:
 
 
 def attention_widths(text_config: Any) -> tuple[int, int]:
-    """Return the widths of a token's queries and of its keys in one layer, in numbers; its values are as its keys.
+    """Return the widths of a token's queries and of its keys in one layer, in numbers; values are as wide as keys.
 
     A model without attention counts as one head as wide as the layer.
     """
@@ -280,8 +280,8 @@ def attention_widths(text_config: Any) -> tuple[int, int]:
 def max_positions(config: Any) -> int | None:
     """Return the longest context of a model, in tokens; ``None`` if it has no limit.
 
-    LongRoPE turns all tokens of a row by other angles once it is longer than the original length, and those in the
-    cache would keep theirs, so that length is the limit.
+    LongRoPE turns all tokens of a row by other angles once the row is longer than the original length. Tokens in the
+    cache would keep their old angles, so the original length is the limit.
     """
     text = config.get_text_config()
     rope = getattr(text, "rope_parameters", None) or {}

@@ -19,7 +19,7 @@ TAG, ANSWER_TAG = re.compile(r"</?[A-Za-z]\w*>"), re.compile(r"</?answer(_\d+)?>
 THINKING_SWITCHES = ("enable_thinking", "thinking")
 """Names under which templates take whether the model is to think."""
 CLOCK = "strftime_now"
-"""The function with which templates write the time; its argument is that of ``datetime.strftime``."""
+"""The function with which templates write the time; its argument is as for ``datetime.strftime``."""
 DATE_CODES = tuple(f"%{flag}{letter}" for letter in "aAbBcdDeFHIjmMpSTuUwWxXyYzZ" for flag in ("", "-"))
 ROLES = ("bos", "eos", "unk", "pad", "sep", "cls", "mask")
 MARK = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
@@ -37,7 +37,7 @@ class ChatFormat:
     Args:
         tokenizer: The tokenizer, with a chat template or without.
         thinking: Whether the template is asked for thoughts before the answer.
-        date: The day that the template writes where it writes one, such as ``2026-01-31``; today by default.
+        date: The date for templates that write one, such as ``2026-01-31``; today by default.
 
     Raises:
         ValueError: Thinking is asked for, and the template has no switch for it.
@@ -56,7 +56,7 @@ class ChatFormat:
         self.is_chat: bool = tokenizer.chat_template is not None
         """Whether prompts go through a chat template."""
         self.turn_end = self._find_turn_end() if self.is_chat else ""
-        """What the template writes behind the assistant's last message, such as ``<|im_end|>``; empty if unknown."""
+        """What the template writes after the assistant's last message, such as ``<|im_end|>``; empty if unknown."""
         self.turn_end_id = self._token_of(self.turn_end)
         """The token that is :attr:`turn_end`; ``None`` if it is several tokens, or unknown."""
         self.turn_end_text = self.turn_end if self.turn_end_id is None else ""
@@ -84,12 +84,13 @@ class ChatFormat:
 
     @property
     def end_ids(self) -> list[int]:
-        """Tokens that end a response: the end of a turn, or else that of a text; there may be none."""
+        """Tokens that end a response: the end of a turn, or else the end of a text; there may be none."""
         end = self._tokenizer.eos_token_id if self.turn_end_id is None else self.turn_end_id
         return [] if end is None else [end]
 
     def encode(self, prompts: Sequence[Prompt]) -> list[list[int]]:
-        """Return the tokens of prompts. With a template a text is the user's message; without, a chat is its texts.
+        """Return the tokens of prompts. With a template, a text becomes the user's message; without one, a chat becomes
+        its texts.
 
         Raises:
             ValueError: A prompt has no tokens.
@@ -107,15 +108,15 @@ class ChatFormat:
         return rows
 
     def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of texts, with those special ones alone that a text itself has, as after a template."""
+        """Return the tokens of texts, adding no special tokens, since a template has written them."""
         rows: list[list[int]] = self._tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
         return rows
 
     def encode_plain(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of texts that a model continues.
 
-        They begin with the tokens that the tokenizer puts before a text, but not twice where the text itself has them.
-        What it puts behind a text is left out, since that would end it.
+        They begin with the tokens that the tokenizer puts before a text, but not twice if the text itself has them.
+        Tokens that it puts after a text are left out, since they would end the text.
         """
         rows: list[list[int]] = self._tokenizer(list(texts), verbose=False)["input_ids"]
         before, behind = self._before, self._behind
@@ -129,7 +130,8 @@ class ChatFormat:
 
     @property
     def switches(self) -> dict[str, bool]:
-        """The arguments of the template that switch thinking on or off; a template ignores those that it lacks."""
+        """The arguments of the template that switch thinking on or off; a template ignores arguments that it does not
+        have."""
         return dict.fromkeys(THINKING_SWITCHES, self.thinking)
 
     def apply(self, messages: Sequence[Message], *, ready: bool = True, thinking: bool | None = None) -> str:
@@ -138,7 +140,7 @@ class ChatFormat:
         Args:
             messages: The chat.
             ready: Whether it ends with what comes before the model's answer.
-            thinking: Whether to ask for thoughts; as everywhere if ``None``.
+            thinking: Whether to ask for thoughts; ``None`` takes the setting of this format.
 
         Raises:
             ValueError: The template refuses such a chat, or leaves out one of its messages.
@@ -156,7 +158,7 @@ class ChatFormat:
             ) from error
 
     def _check_roles(self, messages: Sequence[Message], options: Mapping[str, Any]) -> None:
-        """Raise a ValueError if the template leaves a message of these roles out, as some do with that of the system.
+        """Raise a ValueError if the template leaves a message of these roles out, as some do with the system message.
 
         It is tried with plain words, since templates may trim a message, or take earlier thoughts away.
         """
@@ -191,7 +193,7 @@ class ChatFormat:
     def _find_turn_end(self) -> str:
         """Return what ends the assistant's message, from a dialogue that the template has formatted.
 
-        It stands behind the last message; where a template leaves that open, it is what begins the next turn.
+        It stands after the last message; if a template leaves that message open, it is what begins the next turn.
         """
         question, reply = {"role": "user", "content": PROBE}, {"role": "assistant", "content": REPLY}
         for dialogue in ([question, reply], [question, reply, question]):
@@ -214,7 +216,7 @@ class ChatFormat:
         return ids[0] if len(ids) == 1 else None
 
     def _find_added(self) -> tuple[list[int], list[int]]:
-        """Return the tokens that the tokenizer puts before and behind every text."""
+        """Return the tokens that the tokenizer puts before and after every text."""
         plain, whole = (
             self._tokenizer(REPLY, add_special_tokens=special, verbose=False)["input_ids"] for special in (False, True)
         )
@@ -268,14 +270,14 @@ def read_tokens(tokenizer: Any, rows: Sequence[Sequence[int]]) -> list[str]:
 
 
 def _find_hidden(tokenizer: Any) -> frozenset[int] | None:
-    """Return the special tokens that are no text; ``None`` if those are all of them."""
+    """Return the special tokens that are no text; ``None`` if no special token is text."""
     special = {number: token.content for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     special |= dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
     with_a_role = {str(getattr(tokenizer, f"{role}_token", None)) for role in ROLES}
     template = str(tokenizer.chat_template or "")
 
     def is_text(token: str) -> bool:
-        """Whether a special token is a tag for responses, and not one of the template's or a spare one."""
+        """Whether a special token is a tag for responses, and neither a token of the template nor a spare one."""
         if token in with_a_role or not TAG.fullmatch(token):
             return False
         return bool(ANSWER_TAG.fullmatch(token)) or (token not in template and "unused" not in token)

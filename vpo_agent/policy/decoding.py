@@ -58,7 +58,7 @@ class ClosingTag:
         tokenizer: Decodes the tokens in question.
         closing: The tag; its last character occurs in it once.
         texts: The text of each token of the model's vocabulary by itself; special tokens that are no text have none.
-        turn_end: What ends a turn where that is no token of its own, in the same form; empty for nothing.
+        turn_end: Text that ends a turn if no single token does; empty without.
         opened: The mark of thoughts with which every response begins, though the model does not write it.
     """
 
@@ -82,7 +82,7 @@ class ClosingTag:
         """Whether the last token completes the tag outside thoughts, or the end of a turn.
 
         Args:
-            tokens: All tokens of a response so far, or those behind ``beginning``.
+            tokens: All tokens of a response so far, or the tokens after ``beginning``.
             beginning: The tokens before them.
         """
         if tokens[-1] not in self.last_tokens:
@@ -249,7 +249,7 @@ def draw(probs: Tensor, uniform: Tensor) -> Tensor:
 def nucleus(probs: Tensor, top_p: Tensor) -> Tensor:
     """Set probabilities outside the smallest set of probability ``top_p`` (rows, 1) to 0; the rest is not rescaled.
 
-    A token belongs to the set where the more likely ones do not reach ``top_p`` (Holtzman et al., 2020,
+    A token belongs to the set if all more likely tokens together do not reach ``top_p`` (Holtzman et al., 2020,
     https://arxiv.org/abs/1904.09751).
     """
     ordered, places = probs.sort(dim=-1, descending=True)

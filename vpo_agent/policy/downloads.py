@@ -27,7 +27,7 @@ def check_saved_model(name: str, owner: str) -> None:
 def check_model(name: str) -> None:
     """Raise ValueError if a model is certainly missing: no bundled one, not on this machine, and not on the Hub.
 
-    It loads no torch, so that a mistake is said at once.
+    It loads no torch, so a mistake is reported at once.
     """
     if name in BUNDLED_MODELS:
         return

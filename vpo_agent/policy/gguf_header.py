@@ -1,4 +1,4 @@
-"""Whether a GGUF file has room for what its header states: its reader makes an object of each value that is stated."""
+"""Check that a GGUF file has room for what its header states, since its reader makes an object of each stated value."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The rows of a cache on a GPU: a decoding step of all layers is recorded once, as a CUDA graph, and then replayed.
 
 A step of one token launches hundreds of kernels, and Python launches them more slowly than a GPU runs them. A graph
-needs the same memory at every replay. So a step here attends to whole columns of the cache, of which it masks those
-not yet written, and keeps its place in tensors. It is recorded anew when rows join or leave, or the columns are full.
+needs the same memory at every replay. So a step here attends to whole columns of the cache, masks the columns not yet
+written, and keeps its place in tensors. It is recorded anew when rows join or leave, or the columns are full.
 """
 
 from __future__ import annotations

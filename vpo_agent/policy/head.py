@@ -57,7 +57,7 @@ def token_log_probs(
 class _TokenLogProbs(torch.autograd.Function):
     """Log-probabilities of chosen tokens, tile by tile.
 
-    The gradient of the logits is that of cross-entropy: (one-hot of the token - probabilities) / temperature.
+    The gradient of the logits is the gradient of cross-entropy: (one-hot of the token - probabilities) / temperature.
     """
 
     @staticmethod

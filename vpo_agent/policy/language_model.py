@@ -40,14 +40,14 @@ class LMPolicy(Sampler):
     """A causal language model and its tokenizer, on one device.
 
     The model stays in evaluation mode, even in the update: dropout would add noise to the ratio between the new policy
-    and the one that sampled. A small one computes on one thread, see :func:`~vpo_agent.policy.loading.fit_threads`.
+    and the one that sampled. A small model computes on one thread, see :func:`~vpo_agent.policy.loading.fit_threads`.
 
     Args:
         model: Any Hugging Face causal language model, or a PEFT model around one.
         tokenizer: Its tokenizer; it needs a pad or an end-of-sequence token.
         gradient_checkpointing: Trade time for memory in the update.
         thinking: Whether the chat template is asked for thoughts before the answer.
-        date: The day that the chat template writes where it writes one, such as ``2026-01-31``; today by default.
+        date: The date for chat templates that write one, such as ``2026-01-31``; today by default.
 
     Raises:
         ValueError: The tokenizer has neither token, the model's cache cannot be used, the model does not support
@@ -75,7 +75,7 @@ class LMPolicy(Sampler):
                 "set tokenizer.pad_token or tokenizer.eos_token and save it again"
             )
         self.causal_lm: Any = self.model.get_base_model() if hasattr(model, "get_base_model") else self.model
-        """The Hugging Face model itself; of a PEFT model the one whose layers hold the adapters."""
+        """The Hugging Face model itself; of a PEFT model, the inner model whose layers hold the adapters."""
         if gradient_checkpointing:
             recompute_layers(self.causal_lm)
         self.device: torch.device = next(self.model.parameters()).device
@@ -99,7 +99,7 @@ class LMPolicy(Sampler):
         self.ending_ids: list[int] = sorted({token for token in ending if token is not None})
         """Tokens that end a response, from the tokenizer, the model's generation settings and the chat template."""
         self.closing_tag: Callable[[str], ClosingTag] = cache(self._make_closing_tag)
-        """Returns the rule that ends a row at a closing tag, always the same for a tag."""
+        """Returns the rule that ends a row at a closing tag; a tag has one rule, which is kept."""
         self._body, self._logit_transform = self._find_body()
         self.why_slower = self._try_packing()
         """Why updates or sampling take a slower path than they could, as the rest of a sentence; empty if none does."""
@@ -135,17 +135,17 @@ class LMPolicy(Sampler):
 
         Args:
             model: A bundled model (``"tiny-maze"``), a name on the Hugging Face Hub, a folder or a GGUF file; saved
-                LoRA adapters are merged into their base in float32, and stay apart in bfloat16. Or what was chosen
-                before, which has its device and number format.
+                LoRA adapters are merged into their base in float32, and stay apart in bfloat16. Or a
+                :class:`~vpo_agent.policy.model_choice.ModelChoice`, which fixes device and dtype.
             device: ``"auto"`` (a GPU if there is one), ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
             dtype: ``"auto"`` (bfloat16 on a GPU, float32 on a CPU), ``"float32"`` or ``"bfloat16"``.
             lora_rank: Rank of LoRA adapters on all linear layers; 0 trains every weight.
-            checkpoint: Saved folder to continue from: with ``lora_rank`` adapters, under which the model stays the
-                base, otherwise the whole model.
+            checkpoint: Saved folder to continue from. If ``lora_rank`` is above 0, it holds adapters for this model;
+                otherwise it holds a whole model.
             seed: Keys the initial values of fresh adapters.
             gradient_checkpointing: Trade time for memory in the update.
             thinking: Whether the chat template is asked for thoughts before the answer.
-            date: The day that the chat template writes where it writes one, such as ``2026-01-31``; today by default.
+            date: The date for chat templates that write one, such as ``2026-01-31``; today by default.
 
         Raises:
             ValueError: The model cannot be found or read, a setting is unknown or does not fit the model, or ``peft``
@@ -407,7 +407,7 @@ class LMPolicy(Sampler):
         return _agree(lambda: (self._trial_logits(kinds[0]), self._trial_logits(kinds[1])))
 
     def _trial_logits(self, kind: type[RowCache] | None) -> Tensor:
-        """Logits of rows that have moved, (3, vocabulary); for no kind of rows, those of their whole sequences."""
+        """Logits of rows that have moved, (3, vocabulary); without a kind of rows, the logits of whole sequences."""
         *prompts, first, second, third, fourth = self._trial_rows(4, 2, 4, 3, 3, 3)
         moved = [0, 3, 2]
         # A GPU computes the first of these, records the second and replays it for the third.
@@ -440,7 +440,7 @@ class LMPolicy(Sampler):
     def _find_body(self) -> tuple[Any, LogitTransform | None]:
         """The model without its head, and what it does to the logits; no model if that is not known.
 
-        Tried out, since these settings have different names and meanings in different model families.
+        The result is tried out, since these settings have different names and meanings in different model families.
         """
         decoder, head = self.causal_lm.get_decoder(), self.causal_lm.get_output_embeddings()
         # A head with adapters, for one, is more than its weight.

@@ -212,7 +212,7 @@ def _untie_adapted_embedding(causal_lm: Any) -> None:
 def _resize_for_adapters(model: Any, name: str) -> tuple[int, int]:
     """Give a model embeddings for as many tokens as its adapters were saved with; return the numbers before and after.
 
-    Of fewer, PEFT says both numbers.
+    If the adapters have fewer, PEFT reports both numbers.
     """
     from peft.utils.save_and_load import load_peft_weights
 

@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 USABLE = 0.9
-"""Share of a device's memory that is planned with; the rest is for kernels, fragments and what formulas leave out."""
+"""Share of a device's memory that a plan may use; the rest is for kernels, fragments and what formulas leave out."""
 ALWAYS_FREE = 2**28
-"""Bytes for which no step looks at the free memory."""
+"""Sampling whose cache takes at most this many bytes does not look at the free memory."""
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 """Where Linux shows control groups, with which containers and job schedulers limit memory."""
 PROCESS = Path("/proc")
@@ -23,7 +23,7 @@ PROCESS = Path("/proc")
 def free_memory() -> int | None:
     """Return the bytes that this process may still use, without what can be read again from files; ``None`` if unknown.
 
-    It is the least of what the computer has left and of what each control group of the process has left.
+    It is the minimum of what the computer has left and what each control group of the process has left.
     """
     return min([*_left_in_computer(), *_left_in_control_groups()], default=None)
 

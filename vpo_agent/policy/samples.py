@@ -32,7 +32,7 @@ MAX_RESPONSES = 1024
 
 
 class Responses(Protocol):
-    """Responses to P prompts, G to each; those to a prompt are adjacent, B = P·G."""
+    """Responses to P prompts, G to each; responses to the same prompt are adjacent, B = P·G."""
 
     @property
     def texts(self) -> list[str]:
@@ -49,7 +49,7 @@ class Responses(Protocol):
 
 @dataclass(frozen=True)
 class TextResponses:
-    """Responses of which nothing but the text is known, and perhaps the length; see :class:`Responses`."""
+    """Responses whose text alone is known, and perhaps their length; see :class:`Responses`."""
 
     texts: list[str]
     tokens: NDArray[np.int32] | None
@@ -178,7 +178,7 @@ class SampleRequest:
 
     prompts: Sequence[Prompt]
     closing_tags: Sequence[str]
-    """The tag that ends a response to each prompt, that of its last answer, (P,)."""
+    """The tag that ends a response to each prompt, the closing tag of its last answer, (P,)."""
     places: Sequence[int]
     """Place of each prompt in the random stream, (P,), so that a batch sampled in parts has the same numbers."""
     rollouts: int
@@ -217,12 +217,12 @@ class TextSampler(ABC):
         Args:
             prompts: P prompts, each a text or the messages of a chat.
             rollouts: G, responses to each; the rows of a prompt are adjacent.
-            num_answers: m, which names the tag that ends a response; or that of each prompt, (P,).
+            num_answers: m, which names the tag that ends a response; or one number for each prompt, (P,).
             max_new_tokens: Longest response, in tokens.
             temperature: Divides the logits, > 0; the recorded log-probabilities are those of the tempered distribution.
             seed: Numbers that key the random stream; the same numbers give the same samples.
-            sample_batch: Most responses in the local memory at a time, but at least those of one prompt. Every response
-                has its own random numbers, so the split does not change it.
+            sample_batch: Most responses in the local memory at a time, but at least all responses to one prompt. Every
+                response has its own random numbers, so the split does not change it.
             turns: How the environment replies in the responses to each prompt, (P,); by default it does not.
             label: Name of a progress bar on standard error; there is none without.
 

@@ -1,6 +1,6 @@
 """Responses in which the environment replies: all of a batch write a turn, get their replies, and write on.
 
-What was sampled is never tokenized again: the tokens of a reply are put between those of two turns.
+What was sampled is never tokenized again: the tokens of a reply are put between the tokens of two turns.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def has_words(policy: LMPolicy) -> bool:
 
 
 def with_words_of(policy: LMPolicy, env: AnyEnv, *, num_tasks: int = 256, seed: int = 0) -> LMPolicy:
-    """Return a policy whose tokens are words, with those words of an environment added that it lacks.
+    """Return a policy whose tokens are words, after adding the words of an environment that it lacks.
 
     The words are those of the first ``num_tasks`` tasks. Their embeddings are drawn around the mean of the others.
     """

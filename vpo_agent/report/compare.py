@@ -46,16 +46,16 @@ def compare_runs(
         out: The output folder.
         baseline: Label of the method that the others are compared with; by default ``"grpo"`` if a method has that
             label, else the first.
-        k: Largest k; all answers of the smallest pool by default.
-        threshold: The scalar reward at which an answer passes; by default within 0.02 of the exact front's optimum.
+        k: Largest k; all answers of the smallest sample file by default.
+        threshold: The scalar reward from which an answer solves its task; by default within 0.02 of the optimum.
 
     Returns:
         The content of ``compare.json``: ``verdict``, ``comparisons``, ``methods``, ``measures``, ``differences``,
         ``curves`` and more.
 
     Raises:
-        ValueError: The runs cannot be compared, a label is unknown, ``k`` is more than a pool holds, or
-            ``out`` holds something else.
+        ValueError: The runs cannot be compared, a label is unknown, ``k`` is more than a sample file holds, or ``out``
+            holds something else.
     """
     groups = [[Path(entry)] if isinstance(entry, str | Path) else [Path(part) for part in entry] for entry in folders]
     paths = [path for members in groups for path in members]

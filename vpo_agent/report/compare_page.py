@@ -12,12 +12,13 @@ from vpo_envs.common.wording import counted
 
 HOW_TO_READ = (
     "The unit is what one value describes. A measure per rollout depends on how many answers a rollout holds. Compare "
-    "methods that write different numbers of answers by measures of the pool, or by best@k and utility@k.",
+    "methods that write different numbers of answers by measures of all answers, or by best@k and utility@k.",
     "utility@k is the expected best w·r of k answers, for a weighting w that is uniform on the simplex and unknown "
     "when the answers are drawn. best@k takes the fixed weighting. In whole responses, one response of three answers "
     "is compared with three responses of a method that writes one answer.",
     "A row at a number of tokens gives each method as many whole responses as generate that many tokens per prompt on "
-    "average. The numbers run from the longest response of any method to the smallest pool.",
+    "average. The numbers run from the longest response of any method to all answers of "
+    "the smallest sample file.",
     "Every interval resamples tasks (bootstrap), each with the answers of both methods to it. If a method has several "
     "training seeds, the spread of their means is added (Student's t, for a difference Welch's). The interval of a "
     "method with one seed holds for that trained model alone.",
@@ -25,9 +26,9 @@ HOW_TO_READ = (
 FIGURES = {
     "curves": (
         "Search curves",
-        "utility@k: expected best w·r of k answers drawn from the pool, for an unknown weighting w. best@k: expected "
-        "best scalar reward. pass@k: chance that one of k answers passes. Answers are drawn singly; against tokens, in "
-        "whole responses. Bands are 95 % intervals; thin lines are single training seeds.",
+        "utility@k: expected best w·r of k answers drawn from all, for an unknown weighting w. best@k: expected best "
+        "scalar reward. pass@k: chance that one of k answers solves the task. Answers are drawn singly; against "
+        "tokens, in whole responses. Bands are 95 % intervals; thin lines are single training seeds.",
     ),
     "learning": (
         "Learning curves",
@@ -75,14 +76,14 @@ def facts(tables: Mapping[str, Any]) -> list[str]:
     if best := best_on_fronts(tables):
         sentences.append(best)
     if tables["passes"]:
-        sentences.append(f"An answer passes with {tables['passes']}.")
+        sentences.append(f"An answer solves its task with {tables['passes']}.")
     return [*sentences, *tables["notes"]]
 
 
 def means_table(tables: Mapping[str, Any], brief: bool = False) -> Table:
     """Return a table with a row for each measure and a column for each method.
 
-    In brief, the measures are only those of the verdict, and diversity.
+    In brief, it has only the measures of the verdict, and diversity.
     """
     labels = [row["method"] for row in tables["methods"]]
     shown = {*tables["headlines"], "diversity"}

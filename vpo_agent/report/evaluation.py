@@ -24,7 +24,7 @@ from vpo_envs.pareto import NEARLY, BestSets
 
 MARK = "eval.json"
 BRIEF = ("coverage", "diversity", "tokens", "answers unreadable")
-"""Measures that are printed, beside those of the first sentences."""
+"""Measures that are printed, beside the measures in the first sentences."""
 
 
 def evaluate_pool(
@@ -33,8 +33,8 @@ def evaluate_pool(
     """Measure a pool and write the folder ``out``, completely or not at all.
 
     The folder gets ``pool.npz``, ``eval.json``, ``eval.md`` and the figures; it replaces an earlier evaluation.
-    ``k`` and ``threshold`` are those of :func:`vpo_agent.report.compare_runs`; ``name`` is what messages and the page
-    call the pool.
+    ``k`` and ``threshold`` are as in :func:`vpo_agent.report.compare_runs`; ``name`` is what messages and the page call
+    the pool.
 
     Returns:
         What the answers reach in a few sentences, a description of the pool and the most important measures, in
@@ -136,7 +136,7 @@ def _notes(summary: Summary, gains: Mapping[str, BestSets]) -> str:
         "Gain from a set (best three answers / best answer) and from the vector (best three answers / best three "
         f"within {NEARLY} of the best scalar reward): {'; '.join(ratios)}."
     )
-    passes = f"An answer passes with {summary.threshold}."
+    passes = f"An answer solves its task with {summary.threshold}."
     if not summary.threshold:
         passes = "There is no pass@k: no exact front is known, and no --threshold was given."
     best = best_on_fronts(summary.ceilings())

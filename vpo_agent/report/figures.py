@@ -41,7 +41,7 @@ BINS = 20
 def draw_curves(methods: Sequence[Method], path: Path) -> Path:
     """Draw utility@k and best@k and, if they are known, pass@k and the utility by generated tokens.
 
-    Answers are drawn singly. A single method also gets its curves in whole responses, in place of the one by tokens.
+    Answers are drawn singly. A single method also gets its curves in whole responses, in place of the curve by tokens.
     """
     known = common_names(methods, "curves")
     panels = [name for name in PANELS if name in known and (len(methods) > 1 or name != BY_TOKENS)]
@@ -100,7 +100,8 @@ def default_pairs(pool: Pool) -> list[Pair]:
 def draw_fronts(methods: Sequence[Method], pairs: Sequence[Pair], path: Path) -> Path | None:
     """Draw answers and exact fronts in the plane of two objectives; return ``None`` if there is no pair.
 
-    A filled bubble's area is the share of the answers of a method's first run, a ring's that of the fronts' points.
+    A filled bubble's area shows a share of the answers of a method's first run, a ring's area a share of the fronts'
+    points.
     """
     if not pairs:
         return None

@@ -56,7 +56,7 @@ def read_trials(folder: Path) -> list[Trial]:
 
 
 def _trial(path: Path) -> Trial | None:
-    """Return the trial of a result file; ``None`` for one that is not of a trial, such as that of a whole job."""
+    """Return the trial of a result file; ``None`` for a result of something else, such as a whole job."""
     result = _json_object(path)
     if not isinstance(result.get("task_name"), str) or "trial_name" not in result:
         return None

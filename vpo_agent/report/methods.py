@@ -35,7 +35,7 @@ class Method:
         return np.stack([summary.measures[name].values for summary in self.summaries])
 
     def band(self, values: Floats, baseline: Floats | None = None) -> Band:
-        """Return the mean and interval of values (S, N) or (S, N, c), less those of another method."""
+        """Return the mean and interval of values (S, N) or (S, N, c), minus another method's values if it is given."""
         return interval(values, self.summaries[0].pool.tasks, baseline=baseline)
 
     def p_value(self, name: str, other: Method) -> float:

@@ -28,7 +28,7 @@ NOT_OF_THE_TRAINING = frozenset(
 OPTION = "option "
 """Beginning of the names of a method's options among the settings."""
 BASE = "base"
-"""Stands for the method of a pool that was sampled before the first step."""
+"""Method of a pool that was sampled before the first step."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Run:
     name: str
     pool: Pool
     settings: Mapping[str, Any]
-    """Resolved: a default that is written out and one that is left out are the same, but for options of the method."""
+    """Resolved: defaults are the same whether written out or left out, except for options of the method."""
     rows: tuple[Row, ...]
 
     @property
@@ -55,7 +55,7 @@ class Run:
 
 
 def read_run(path: Path) -> Run:
-    """Read a finished run's folder (of a run inside TRL its last evaluation), that of an evaluation, or a pool."""
+    """Read a finished run (of a run inside TRL, its last evaluation), an evaluation's folder, or a sample file."""
     # Slow to import, which the report on one pool does not need.
     from vpo_agent.config import CONFIG_FILE, flat_settings, is_run, read_values
     from vpo_agent.runs.targets import near_target
@@ -282,7 +282,7 @@ def _without_defaults(method: Any, options: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _differs(name: str, first: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether a setting differs; one that only one of them states differs if it is an option of the method.
+    """Return whether a setting differs; a setting that only one run states differs if it is an option of the method.
 
     A pool states fewer settings than a run.
     """

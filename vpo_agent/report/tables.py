@@ -34,7 +34,7 @@ def measure_table(rows: Sequence[Mapping[str, Any]]) -> str:
 def change_rows(before: Summary, after: Summary) -> list[dict[str, Any]]:
     """Return each measure that both pools have, before and after training.
 
-    ``mean``, ``low`` and ``high`` are those of the difference, paired over the same prompts.
+    ``mean``, ``low`` and ``high`` describe the difference, paired over the same prompts.
     """
     rows = []
     for name, measure in after.measures.items():

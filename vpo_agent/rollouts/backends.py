@@ -1,4 +1,4 @@
-"""The registry of sampling backends: the native loop, vLLM in the trainer's own process, and those of users."""
+"""The registry of sampling backends: the native loop, vLLM in the trainer's own process, and users' own backends."""
 
 from __future__ import annotations
 

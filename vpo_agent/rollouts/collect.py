@@ -25,7 +25,7 @@ ANSWERS_STREAM = 3
 
 
 def environments_of(config: TrainConfig) -> tuple[AnyEnv, AnyEnv, AnyEnv]:
-    """Return the environments of a run: of training, of the table before and after it, and of validation on the way."""
+    """Return three environments: for training, for evaluation before and after it, and for validation during it."""
     evaluated, validation = (
         make_text_env(config.env, **config.env_kwargs, num_answers=config.max_answers, split=split)
         for split in (config.eval_split, "validation")
@@ -88,9 +88,9 @@ def collect(
         temperature: Sampling temperature, above 0.
         seed: Numbers that key the random stream.
         num_answers: Answers in a response to each task, (P,); ``env.num_answers`` by default.
-        sample_batch: Maximum number of responses sampled at the same time, but at least those of one prompt; halved
-            permanently when they do not fit into the device's memory. Every response has its own random numbers, so
-            the split does not change it.
+        sample_batch: Maximum number of responses sampled at the same time, but at least all responses to one prompt;
+            halved permanently when they do not fit into the device's memory. Every response has its own random numbers,
+            so the split does not change it.
         scorer_threads: Threads that score the responses; with 0, the calling thread scores them.
 
     Raises:
@@ -129,7 +129,7 @@ def collect(
 def numbers_of_answers(shares: Sequence[int], count: int, *, seed: int, step: int) -> list[int]:
     """Return the number of answers that each of the ``count`` prompts of a training step asks for, (P,).
 
-    Each of the numbers in ``shares`` has the share of its occurrences there, exact over a run. The order within a step
+    Each number in ``shares`` is asked for as often as it occurs there, exactly so over a run. The order within a step
     is random, so that no number stays with a task.
     """
     first = step * count

@@ -57,7 +57,7 @@ class Dialogue:
         self.is_over, self.truncated = True, truncated
 
     def messages(self) -> list[dict[str, str]]:
-        """Return what was written so far as messages: the model's turns, and the replies as those of the user."""
+        """Return what was written so far as messages: the model's turns, and the replies as messages of the user."""
         messages = []
         for written, reply in split_turns(self.text):
             if written or reply is not None:

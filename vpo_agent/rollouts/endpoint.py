@@ -63,12 +63,12 @@ class _Request(NamedTuple):
         return () if self.turns is None else self.turns[prompt].closing_tags
 
     def closing_tag(self, prompt: int) -> str:
-        """Return the tag that ends a response to a prompt: that of its last answer."""
+        """Return the tag that ends a response to a prompt: the closing tag of its last answer."""
         return answer_tags(self.num_answers[prompt])[-1][1]
 
 
 class _Query(NamedTuple):
-    """Consecutive responses to one prompt, which one request to the endpoint asks for; of those begun, only one."""
+    """Consecutive responses to one prompt, which one request asks for; a begun response has a request of its own."""
 
     prompt: int
     first: int
@@ -84,10 +84,9 @@ class _Query(NamedTuple):
 class EndpointPolicy(TextSampler):
     """Samples from a model behind an OpenAI-compatible endpoint.
 
-    The endpoint is asked for several answers at a time (``n``) and for reproducible ones (``seed``). Either field is
-    left out once the endpoint refuses or ignores it. Responses end where those of a local policy end: what a model
-    writes behind the closing tag of its last answer is cut off, or not generated at all if the server is known to
-    support that.
+    The endpoint is asked for several answers at a time (``n``) and for reproducible answers (``seed``). Either field is
+    left out once the endpoint refuses or ignores it. Responses end as with a local policy: what a model writes after
+    the closing tag of its last answer is cut off, or not generated at all if the server is known to support that.
 
     Where the environment replies, each turn is a request of its own. In a chat a reply is the next message of the user;
     in plain completions it stands in the tag ``<reply>``.

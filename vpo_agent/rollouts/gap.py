@@ -1,4 +1,4 @@
-"""How far the log-probabilities of a sampler may be from those of the trainer."""
+"""How far the log-probabilities of a sampler may be from the trainer's."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ With the same weights the mean was at most 0.0001 in float32 and 0.05 in bfloat1
 families of models on a CPU; where vLLM computed another model it was 0.05 to 4 (docs/scaling.md).
 """
 TRIAL_CHANGE, TRIAL_ADAPTERS = 0.1, 0.1
-"""Deviation of the noise of trial weights, as a share of the root mean square of each tensor; and of that added to
-adapters that are still 0."""
+"""Standard deviation of the noise of trial weights, as a share of the root mean square of each tensor; and of the noise
+added to adapters that are still 0."""
 MOST_GROWTH, SMALL_GAP = 4.0, 0.001
 """Largest gap at trial weights, in multiples of the gap before, or of this one if that was smaller.
 
-Measured were at most 2.4 with all weights taken, and 4.7 to 60,000 where a tied head or the adapters were not, for six
-models on a CPU.
+Measured on six models on a CPU: at most 2.4 if the engine takes all weights, and 4.7 to 60,000 if it does not take a
+tied head or the adapters.
 """
 
 
@@ -41,17 +41,17 @@ def check_gap(gap: float, dtype: torch.dtype, when: str) -> None:
     if gap > MOST_GAP[dtype]:
         raise BackendFailed(
             f"{when} the sampler's log-probabilities differ from the trainer's by {gap:.2g} on average, more than "
-            f"{MOST_GAP[dtype]:g}: it does not sample from the policy in training; use --backend native, or with that "
-            "--dtype float32"
+            f"{MOST_GAP[dtype]:g}: it does not sample from the policy in training; use --backend native or, if that "
+            "fails too, --dtype float32"
         )
 
 
 @torch.no_grad()
 def check_hand_over(measure: Callable[[], float], model: torch.nn.Module, dtype: torch.dtype) -> None:
-    """Check that an engine computes the model that it is given the weights of, and takes all of them.
+    """Check that an engine computes the same model as the trainer, and takes all weights that it is given.
 
-    An update changes weights so little that a layer which keeps its old ones shows only after many, so they are changed
-    more for a moment.
+    One update changes weights so little that a layer which keeps its old weights shows only after many updates. So the
+    check changes the weights by more, for a moment.
 
     Args:
         measure: Samples with the current weights of the model, and returns the gap as of :func:`check_gap`.

@@ -10,7 +10,7 @@ from vpo_envs.core import AnyEnv
 AT_A_TIME = 1024
 """Prompts tokenized at a time."""
 SPREAD = 2
-"""How many times as long as the prompts of its first tasks a generator's longest prompt may be."""
+"""Assumed limit on a generator's longest prompt, as a multiple of the longest prompt among its first tasks."""
 
 
 def check_prompts(

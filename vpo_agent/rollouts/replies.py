@@ -22,7 +22,7 @@ class Answer(NamedTuple):
     prompt_tokens: int | None
     """Tokens of the prompt that were read for it; ``None`` if the endpoint does not say."""
     tokens: int | None
-    """Tokens that were generated for it, those behind the cut included; ``None`` if the endpoint does not say."""
+    """Tokens that were generated for it, including tokens after the cut; ``None`` if the endpoint does not say."""
     truncated: bool
     """Whether it ran into the limit of tokens, or ended inside its thoughts."""
     stopped_in_thoughts: bool = False

@@ -38,7 +38,7 @@ from vpo_agent.rollouts.gap import check_hand_over
 from vpo_envs.common.wording import first_line
 
 TRIAL_PROMPT, TRIAL_TOKENS, TRIAL_ROLLOUTS = 4, 16, 16
-"""Tokens of the prompt and of each response with which the hand-over of weights is checked, and those responses."""
+"""Size of the check that weights are handed over: tokens of the prompt, tokens of a response, number of responses."""
 
 
 class EngineRow(NamedTuple):
@@ -57,7 +57,7 @@ class EngineRow(NamedTuple):
 class VLLMSampler(Sampler):
     """Samples from a policy by vLLM; a process has one at a time, and a new one closes the one before.
 
-    Each call hands over the policy's weights first, of a LoRA policy the adapters alone. On a GPU the engine sleeps
+    Each call hands over the policy's weights first, or the adapters alone for a LoRA policy. On a GPU the engine sleeps
     between calls, so that the update can use the memory of its cache and weights. Each row has its own seed, which
     depends only on its place.
 
@@ -293,9 +293,8 @@ def weights_of(model: Any) -> list[tuple[str, Tensor]]:
 def process_shared_weights(model: torch.nn.Module) -> None:
     """Let the layers of vLLM's model that share weights with another prepare them again.
 
-    ``reload_weights`` prepares only the layers that weights were loaded into: of an embedding and the head that is tied
-    to it, the embedding alone. On a CPU a layer computes with a packed copy of its weights, so the head would keep the
-    old ones.
+    ``reload_weights`` prepares only the layers that weights were loaded into. Of a tied embedding and head, that is the
+    embedding alone. On a CPU a layer computes with a packed copy of its weights, so the head would keep the old ones.
     """
     uses = Counter(weight for layer in model.modules() for weight in layer.parameters(recurse=False))
     for layer in model.modules():

@@ -208,9 +208,9 @@ def _hash_of_rows(environments: Sequence[AnyEnv]) -> str:
 
 
 def _hashes_of_model(model: str) -> dict[str, str]:
-    """Return the hashes of a model and of the base models under its adapters; none of one that is not on this machine.
+    """Return the hashes of a model and of the base models under its adapters, as far as they are on this machine.
 
-    A model of the Hub has the commit that the local cache holds.
+    The hash of a model of the Hub is its commit in the local cache.
     """
     hashes: dict[str, str] = {}
     name: str | None = model

@@ -32,7 +32,7 @@ class NoLogger:
 
 
 class TensorBoardLogger:
-    """Writes events that TensorBoard reads; those after ``step``, from before a resume, are hidden."""
+    """Writes events that TensorBoard reads; events after ``step`` from before a resume are hidden."""
 
     def __init__(self, folder: Path, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter

@@ -47,7 +47,7 @@ def sample_run(folder: Path, given: Mapping[str, Any]) -> Pool:
     """Sample a pool from a checkpoint of the run in ``folder``; the options ``given`` override its settings.
 
     The checkpoint is a step, ``"base"`` for the model before training, or the newest by default. With all settings of
-    the run, the pool equals that of the run's evaluation after training.
+    the run, the pool equals the pool of the run's evaluation after training.
     """
     if "env" in given:
         raise ValueError(

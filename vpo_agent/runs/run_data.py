@@ -24,9 +24,9 @@ CODE = ("envs_data", "vpo_agent", "vpo_envs")
 
 
 def keep_data(run: PlannedRun, folder: Path, commit: str) -> None:
-    """Write the data files of the finished run in ``folder``, and of its base unless another run has left that.
+    """Write the data files of the finished run in ``folder``, and of its base unless another run has written that file.
 
-    ``commit`` is that of the code with which it ran, empty if it is unknown.
+    ``commit`` is the commit of the code with which it ran, empty if unknown.
     """
     config = make_config(read_config(folder / CONFIG_FILE))
     rests_on = _what_it_rests_on(folder, commit)

@@ -104,9 +104,9 @@ class RunFolder:
     def start(self, step: int) -> None:
         """Lock the folder, delete what is overwritten, write config and inputs, and drop the rows after ``step``.
 
-        Where inputs have changed, what was measured with others is deleted: the pools before training and the results.
-        The rows after ``step`` are written again; a line on standard error says so if they are all rows of the run, or
-        if rows that are not written again are missing.
+        If inputs have changed, what was measured with the former inputs is deleted: the pools before training and the
+        results. The rows after ``step`` are written again; a line on standard error says so if they are all rows of the
+        run, or if rows that are not written again are missing.
 
         Raises:
             ValueError: The folder cannot be written, another process is writing it or has done so since, or a line of
@@ -286,14 +286,14 @@ class MetricsWriter:
 
 
 def with_date(config: TrainConfig, saved: str | None = None) -> TrainConfig:
-    """Return settings with a date: their own, the ``saved`` one of the run, or that of today."""
+    """Return settings with a date: their own, the ``saved`` one of the run, or today's."""
     return config if config.date else config.model_copy(update={"date": saved or time.strftime("%Y-%m-%d")})
 
 
 def changed_settings(saved: Mapping[str, Any], config: TrainConfig) -> list[tuple[str, Any, Any]]:
     """Return the name, the saved and the present value of each setting that differs, as JSON values.
 
-    A setting that is missing in ``saved``, being newer than it, had its default. A date that is not set is any date.
+    A setting that ``saved`` lacks because the setting is newer had its default. An unset date matches any date.
     """
     before = {**TrainConfig().model_dump(mode="json"), **flat_settings(saved)}
     now = config.model_dump(mode="json")

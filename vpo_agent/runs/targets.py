@@ -1,6 +1,6 @@
 """Targets of the commands: a run, a model folder, a GGUF file, a name on the Hub, or a bundled model.
 
-Torch is imported where a target is loaded, so that a wrong name is said at once.
+Torch is imported only when a target is loaded, so a wrong name is reported at once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def load_policy(
 
 
 def chat_settings(target: str) -> dict[str, str | None]:
-    """Return ``thinking`` and ``date``, which the chat template of a target is given: those of a run's training."""
+    """Return ``thinking`` and ``date`` for the chat template of a target, as in the training of a run."""
     folder = path_of(target)
     if not is_run(folder):
         return {"thinking": "off", "date": None}
@@ -85,7 +85,7 @@ def find_model(target: str, checkpoint: int | None = None) -> str:
 def settings_of(target: str) -> dict[str, Any]:
     """Return the environment, its arguments, the answers of a response and the length limit that a target was made for.
 
-    They are those of the run, or of the training that a bundled model is for; nothing is known of another model.
+    They come from the run, or from the training that a bundled model is for; nothing is known of another model.
     """
     names = ("env", "env_kwargs", "max_new_tokens")
     folder = path_of(target)
@@ -106,7 +106,7 @@ def near_target(target: str) -> str:
 
 
 def target_name(target: str) -> str:
-    """Return a short name for a target: that of its folder or file, with the run for a checkpoint, or on the Hub."""
+    """Return a short name for a target: its folder or file, for a checkpoint with its run, or its name on the Hub."""
     folder = path_of(target)
     if folder.suffix.lower() == ".gguf":
         return folder.stem

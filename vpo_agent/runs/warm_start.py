@@ -44,8 +44,8 @@ class WarmStartTraining(Training):
 
     Raises:
         ValueError: An unknown environment or model, no demonstrations, prompts too long for the model, a warm start
-            that does not fit into the GPU's memory, a checkpoint of other settings, or one of other inputs unless
-            ``accept_changes``.
+            that does not fit into the GPU's memory, a checkpoint of other settings, or a checkpoint of other inputs
+            unless ``accept_changes``.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class WarmStartTraining(Training):
         import_modules(recipe.imports)
         self.recipe, self.out = recipe, out
         self._losses: list[float] = []
-        """Those of the steps since the last row."""
+        """Losses of the steps since the last row."""
         stream = {"data_seed": APART + recipe.seed, **recipe.env_kwargs}
         env = make_text_env(recipe.env, **stream, num_answers=max(recipe.answers))
         # Before a model is loaded.

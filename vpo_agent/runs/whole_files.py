@@ -63,8 +63,8 @@ def newest_whole(folder: Path) -> tuple[Path | None, list[Path]]:
         return checkpoint, damaged
     if damaged:
         raise ValueError(
-            f"{', '.join(reasons)}, and there is no intact one to continue from: restore one from a copy, or give "
-            "--overwrite instead of --resume, which deletes the run and starts again"
+            f"{', '.join(reasons)}, and there is no intact checkpoint to continue from: restore one from a copy, or "
+            "give --overwrite instead of --resume, which deletes the run and starts again"
         )
     return None, []
 

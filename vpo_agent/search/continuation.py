@@ -36,7 +36,7 @@ class Continuer:
             self._prompts = policy.cached_model.read(ids, mask)
 
     def has_room(self, prompt: int, told: int) -> bool:
-        """Return whether a response fits behind a prompt with ``told`` more tokens."""
+        """Return whether a response fits after a prompt with ``told`` more tokens."""
         most = self.policy.cached_model.max_positions
         return most is None or self._lengths[prompt] + told + self.max_new_tokens <= most
 
@@ -52,7 +52,7 @@ class Continuer:
         """Sample the rest of n responses and return the new tokens of each, at least one.
 
         Each row has the index of its prompt, its first tokens, the tag that ends it, and numbers that key its random
-        stream, whatever other rows are sampled. The first tokens of rows that are ``told`` them belong to the prompt.
+        stream, whatever other rows are sampled. If a row is ``told`` its first tokens, they belong to the prompt.
         """
         told = told or [False] * len(beginnings)
         limits = [

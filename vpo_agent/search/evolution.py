@@ -24,7 +24,7 @@ FRESH = 0.1
 def best_of_n(env: AnyEnv, policy: LMPolicy, indices: Sequence[int], settings: Settings) -> SearchResult:
     """Sample answers to each task as whole responses, without the surplus answers of the last one.
 
-    With a budget of tokens the last response is cut where they are spent. Arguments and errors are those of
+    With a budget of tokens the last response is cut where they are spent. Arguments and errors are as for
     :func:`~vpo_agent.search.evolution.evolve`.
     """
     check_searchable(env, type(env).__name__)
@@ -83,7 +83,7 @@ def sample_responses(
 
 
 def _costs(answers: Sequence[Answer | None], tokens: int) -> list[int]:
-    """Return the tokens of each answer, from the end of the one before; the last also gets those after it."""
+    """Return the tokens of each answer, from the end of the answer before; the last also gets the tokens after it."""
     costs, spent = [], 0
     for answer in answers:
         end = spent if answer is None else max(spent, len(answer.response))
@@ -96,8 +96,8 @@ def _costs(answers: Sequence[Answer | None], tokens: int) -> list[int]:
 def evolve(env: AnyEnv, policy: LMPolicy, indices: Sequence[int], settings: Settings) -> SearchResult:
     """Search for good answers by varying those found so far.
 
-    A task is not sampled further once the score of its answers reaches that of its exact front. What the search finds
-    for a task does not depend on the other tasks.
+    A task is not sampled further once the score of its answers reaches the score of its exact front. What the search
+    finds for a task does not depend on the other tasks.
 
     Raises:
         ValueError: An environment that replies, an index outside the split, or prompts and responses that are too

@@ -62,7 +62,7 @@ class TaskSearch:
     status: NDArray[np.int8]
     """Status of each answer, or ``NOT_SAMPLED``, (B,)."""
     tokens: NDArray[np.int64]
-    """Tokens sampled for each answer, those of discarded beginnings included, (B,)."""
+    """Tokens sampled for each answer, including tokens of discarded beginnings, (B,)."""
     best_answer: str
     """The answer with the best scalar reward, the first of equals; empty if none has a score."""
 
@@ -158,7 +158,7 @@ class SearchResult:
         return np.asarray(np.take_along_axis(curves, self.answers_within(budgets), axis=1))
 
     def score(self) -> Floats:
-        """Return the score of the first 1 to B answers, (N, B); that of all where there are fewer."""
+        """Return the score of the first 1 to B answers, (N, B); if fewer were sampled, the score of all."""
         return _table([search.score for search in self.searches])
 
     def solved(self) -> NDArray[np.bool_]:
@@ -170,7 +170,7 @@ class SearchResult:
         return self._solves(self.score_within(budgets))
 
     def tokens(self) -> NDArray[np.int64]:
-        """Return the tokens sampled for the first 1 to B answers, (N, B); all where there are fewer."""
+        """Return the tokens of the first 1 to B answers, (N, B); if fewer were sampled, the tokens of all."""
         return _table([search.tokens.cumsum() for search in self.searches])
 
     def _solves(self, scores: Floats) -> NDArray[np.bool_]:
@@ -214,8 +214,8 @@ def read_log(path: Path) -> dict[int, TaskSearch]:
 def hard_tasks(pools: Sequence[Pool], k: int = 30, measure: SearchMeasure = "scalar") -> list[int]:
     """Return the indices of the tasks that ``k`` answers of no pool solve, in the pools' order.
 
-    The pools are those of several policies over the same tasks, with their exact fronts. A pool solves a task if the
-    exact expectation of the score of ``k`` answers is within :data:`TOLERANCE` of the score of the front.
+    Each pool is of one policy; all are over the same tasks, with their exact fronts. A pool solves a task if the exact
+    expectation of the score of ``k`` answers is within :data:`TOLERANCE` of the score of the front.
 
     Raises:
         ValueError: The measure is unknown, there are no pools, their tasks or weights differ, a pool has no fronts, or

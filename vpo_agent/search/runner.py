@@ -1,4 +1,4 @@
-"""A search job over several policies with equal budgets: saved on the way, resumable, reported."""
+"""A search job over several policies with equal budgets: saved as it goes, resumable, reported."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def _shown(result: SearchResult) -> list[int]:
 
 
 def _claim(job: SearchJob, inputs: Mapping[str, str], out: Path) -> None:
-    """Write the job and its inputs into ``out``, or check that those there are the same."""
+    """Write the job and its inputs into ``out``, or check that the same are there."""
     saved = out / "search.json"
     # As it reads back: JSON turns tuples into lists.
     wanted = parse_json(json.dumps(asdict(job)))

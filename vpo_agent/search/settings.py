@@ -27,8 +27,8 @@ Method = Literal["best-of-n", "evolve"]
 class Settings:
     """The settings of a search; a ValueError names a number that is out of range, or an unknown choice.
 
-    The budget counts answers, or tokens, so it is equal for policies that write one answer per response and for those
-    that write sets.
+    The budget counts answers, or tokens, so it is equal for policies that write one answer per response and for
+    policies that write sets.
     """
 
     method: Method = "evolve"
@@ -37,7 +37,7 @@ class Settings:
     iterations: int = 200
     """Answers sampled for each task."""
     tokens: int | None = None
-    """Tokens sampled for each task, a budget in place of that of answers."""
+    """Tokens sampled for each task: a budget in place of :attr:`iterations`."""
     seed: int = 0
     temperature: float = 1.0
     max_new_tokens: int = 1024
@@ -47,7 +47,8 @@ class Settings:
     offspring: int = 5
     """``evolve``: children of a task per call of the policy, all from the same archive."""
     feedback: bool = False
-    """``evolve``: a child follows its parent and what that does on the examples of the prompt, and keeps nothing."""
+    """``evolve``: the model reads the parent and its results on the examples of the prompt; the child keeps no
+    tokens."""
 
     def __post_init__(self) -> None:
         check_choice("method", self.method, Method)
@@ -71,7 +72,8 @@ def check_choice(name: str, value: str, kind: Any) -> None:
 
 
 def weightings(measure: SearchMeasure, fixed_weights: Floats, active: NDArray[np.bool_]) -> Floats:
-    """Return the weightings under which a measure scores answers, (K, d): the fixed one, or those of every report."""
+    """Return the weightings under which a measure scores answers, (K, d): the fixed weighting, or the weightings of
+    every report."""
     return fixed_weights[None] if measure == "scalar" else report_weights(active)
 
 
@@ -81,7 +83,7 @@ def scores_on_the_way(rewards: Floats, weights: Floats) -> Floats:
 
 
 def ranked_scores(pool: Pool, measure: SearchMeasure) -> tuple[Floats, Floats | None]:
-    """Return scores of single answers, from which those of sets follow, and the score of each exact front.
+    """Return scores of single answers, from which scores of sets follow, and the score of each exact front.
 
     Returns:
         Scores (N, R·m), ascending, whose :func:`~vpo_agent.measure.metrics.best_at_k` is the expected score of any k

@@ -54,7 +54,7 @@ class Archive:
 class SearchedTask:
     """A task with a log of its answers, and the score of its exact front if that is known.
 
-    The log has room for the budget of answers, or for as many as end within that of sampled tokens.
+    The log has room for the budget of answers or, with a budget of tokens, for the answers that end within it.
     """
 
     def __init__(self, env: AnyEnv, index: int, settings: Settings) -> None:
@@ -102,7 +102,8 @@ class SearchedTask:
         return self.room == 0 or (self.optimum is not None and self.reached.mean() >= self.optimum - 1e-6)
 
     def add(self, answer: Answer | None, reward: NDArray[np.float32], status: int, tokens: int) -> None:
-        """Log one answer. One that ends beyond the token budget is missing, and one that begins there is not logged."""
+        """Log one answer; one that ends beyond the token budget counts as missing, one that begins beyond it is left
+        out."""
         if not self.room:
             return
         if self.tokens_left is not None and tokens > self.tokens_left:

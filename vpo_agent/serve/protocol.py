@@ -194,7 +194,7 @@ def _text_before(request: CompletionRequest, chat: ChatFormat) -> str:
 
 
 def _first_stop(before: str, text: str, stops: Sequence[str]) -> tuple[int, str] | None:
-    """Return the first stop string of a text behind ``before``, and where it is; those inside thoughts do not count."""
+    """Return the first stop string of a text after ``before``, and where it is; stops inside thoughts do not count."""
     said = find_thoughts(before + text).masked[len(before) :]
     return min(((said.index(stop), stop) for stop in stops if stop in said), default=None)
 

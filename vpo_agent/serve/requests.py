@@ -107,7 +107,7 @@ def _is_number(text: str, digits: str) -> bool:
 
 
 def _name_in(address: str) -> str | None:
-    """Return the host in an address, in small letters; ``None`` if there is none, as in that of a local file."""
+    """Return the host in an address, in small letters; ``None`` if there is none, as in the address of a local file."""
     try:
         name = urlsplit(address.strip()).hostname
     except ValueError:

@@ -117,7 +117,7 @@ class Server(ThreadingHTTPServer):
         self.hosts = own_names() | {name.lower().rstrip(".") for name in (host, *allowed)}
         """Names under which requests may reach this server, beside addresses."""
         self.replying: set[_Handler] = set()
-        """Those in the middle of a request."""
+        """Handlers in the middle of a request."""
         self.encoding = threading.Lock()
         """Held while a prompt is encoded, for which tokenizers are not safe to use from several threads."""
         try:
@@ -183,7 +183,8 @@ class _Handler(BaseHTTPRequestHandler):
             return 500, _error(f"the model failed: {error or type(error).__name__}")
 
     def _body(self) -> bytes:
-        """Return the body of the request; of a larger one no more is read than lets the sender read the answer."""
+        """Return the body of the request; a body that is too long is read only so far that its sender reads the
+        answer."""
         body, unread = bytearray(), MOST_UNREAD
         for part in body_parts(self.headers, self.rfile):
             if len(body) + len(part) <= MOST_BYTES:

@@ -48,7 +48,7 @@ from inspect_ai.solver import Generate, Solver, TaskState, generate, solver  # n
 UTILITY = "utility"
 """Key of the weighted sum of the objectives in a score."""
 SET_UTILITY = "set_utility"
-"""Key of the expected utility of all answers in a response, whose mean over epochs is that of a response."""
+"""Key of the expected utility of all answers in a response; its mean over epochs is the mean over responses."""
 
 
 @task
@@ -67,7 +67,7 @@ def vector_task(
         env: Id of a registered environment, or ``MODULE:ID``.
         env_kwargs: Its arguments, without ``split`` and ``num_answers``.
         num_answers: Answers in a response, m.
-        scalar_weights: Fixed weights of the objectives, (d,); by default those of the environment, else equal ones.
+        scalar_weights: Fixed weights of the objectives, (d,); by default the environment's weights, else equal weights.
         split: "train", "validation" or "test".
         size: Number of tasks.
 
@@ -94,7 +94,7 @@ def vector_task(
 def respond(env: str, env_kwargs: dict[str, Any], num_answers: int) -> Solver:
     """Return a solver that lets a model respond, with the environment's reply to each call as the user's next message.
 
-    What a model writes behind a call is cut off its message before the model goes on.
+    What a model writes after a call is cut off its message before the model goes on.
     """
     made = make_text_env(env, **env_kwargs, num_answers=num_answers)
 
@@ -163,8 +163,8 @@ def reward_vector(env: str, env_kwargs: dict[str, Any], num_answers: int, weight
 def best_at(k: int) -> ScoreReducer:
     """Return a reducer to best@k: the answer that is best under the fixed weights among ``k``.
 
-    ``utility`` is the expectation of its weighted sum over all subsets of ``k`` answers, and each objective that of the
-    same answers. So the weighted sum of the objectives is the utility.
+    ``utility`` is the expectation of its weighted sum over all subsets of ``k`` answers, and each objective is averaged
+    over the same answers. So the weighted sum of the objectives is the utility.
 
     Args:
         k: Answers, at most epochs times answers in a response.

@@ -2,9 +2,9 @@
 
 ``vpo export verifiers`` writes a package around these classes. Each objective is a reward by its name, and the fixed
 weights of the objectives are the weights of the rewards. Where an environment replies, it is the user of a
-conversation, and each reply is the next message. A rollout has one number for each reward, so of several answers in a
-response the rewards are those of the best under the weights, which an answer did reach; ``trace.info["reward_matrix"]``
-holds the reward vectors of all.
+conversation, and each reply is the next message. A rollout has one number for each reward, so the rewards of a response
+with several answers are the rewards of its best answer under the weights; ``trace.info["reward_matrix"]`` holds the
+reward vectors of all.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ class VectorTasksetConfig(vf.TasksetConfig):
     num_answers: int = 1
     """Answers in a response, m."""
     weights: dict[str, float] = Field(default_factory=dict)
-    """Weight of each objective by name, 0 for one that is not named; by default those of the environment, else equal
-    ones."""
+    """Weight of each objective by name, 0 for one that is not named; by default the environment's weights, else equal
+    weights."""
     split: Split = "train"
     """Split of the tasks."""
     size: int = Field(4096, ge=1)

@@ -37,8 +37,8 @@ def write_package(
     """Write a package whose taskset is an environment, and return the command that runs it once it is installed.
 
     A module of the user's own (``MODULE:ID``) is not copied into the package, so it must be importable where the
-    package is used. ``vpo_gym`` is where pip finds VPO Gym: a folder, a wheel or a URL; by default where this one came
-    from.
+    package is used. ``vpo_gym`` is where pip finds VPO Gym: a folder, a wheel or a URL; by default where this
+    installation came from.
 
     Raises:
         ValueError: An unknown environment, a ``vpo_gym`` that does not exist, bad arguments, an environment that a

@@ -146,7 +146,7 @@ def _prompts(subject: EnvSubject) -> None:
 
 
 def _unwanted_tags(m: int) -> list[str]:
-    """Return opening tags that no prompt for m answers names: those beyond the m-th, and of several that of one."""
+    """Return opening tags that no prompt for m answers names: tags beyond the m-th and, for m > 1, ``<answer>``."""
     beyond = [opening for opening, _ in answer_tags(max(6, m + 1))[m:]]
     return beyond if m == 1 else [answer_tags(1)[0][0], *beyond]
 
@@ -181,7 +181,7 @@ def _front(subject: EnvSubject) -> None:
 
 
 def _rivals(subject: EnvSubject, index: int) -> list[str]:
-    """Return answers that may lie beyond a front: those of base classes and of other tasks, and changed ones."""
+    """Return answers that may lie beyond a front: answers of base classes and of other tasks, and changed answers."""
     env, task, source = subject.env, subject.tasks[index], random.Random(index)
     rivals = subject.demonstrations(index, RIVALS)
     generator = np.random.default_rng(index)
@@ -449,7 +449,8 @@ def _range(subject: Subject) -> str:
 
 
 def _sign(subject: Subject) -> str:
-    """As they are the same answers, an objective that ignores the prompt has one mean over own and others."""
+    """Own answers and answers to other prompts are the same texts, so an objective that ignores prompts scores them
+    alike."""
     pairs = zip(subject.good, subject.others, strict=True)
     differences = [over_rows(np.nanmean, good) - over_rows(np.nanmean, other) for good, other in pairs if len(good)]
     if len(differences) < 3:

@@ -44,7 +44,7 @@ class ConflictReport(NamedTuple):
 
     @property
     def difference(self) -> float:
-        """Expected utility of the best set of three less that of the best single answer."""
+        """Expected utility of the best set of three, minus the expected utility of the best single answer."""
         return self.best_set - self.best_single
 
     @property

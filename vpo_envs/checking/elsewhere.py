@@ -1,4 +1,4 @@
-"""Calls a function in another process, where texts have other hashes, so that sets of them have another order."""
+"""Calls a function in another process, where texts have other hashes, so that sets of texts have another order."""
 
 from __future__ import annotations
 

@@ -65,7 +65,8 @@ class FunctionRewards(Subject):
 
 
 def measured_ranges(functions: Mapping[str, Function], rows: Sequence[Row]) -> dict[str, list[float]]:
-    """Return the lowest and highest reward by objective, over good answers, those to other prompts, and poor ones."""
+    """Return the lowest and highest reward by objective, over good answers, good answers to other prompts, and poor
+    answers."""
     subject = FunctionRewards(functions, rows[:MEASURED_ON], ranges=None)
     ranges = {row.objective: [float(f"{row.lowest:.6g}"), float(f"{row.highest:.6g}")] for row in subject.table()}
     for name in subject.waiting:
@@ -77,7 +78,7 @@ def measured_ranges(functions: Mapping[str, Function], rows: Sequence[Row]) -> d
 
 
 def read_rows(source: str, columns: Mapping[str, str] | None = None) -> list[Row]:
-    """Read prompts with good answers; the arguments are those of :func:`vpo_envs.functions.rewards.read_prompt_row`."""
+    """Read prompts with good answers; the arguments are as for :func:`vpo_envs.functions.rewards.read_prompt_row`."""
     rows = list(load_rows(source, partial(read_prompt_row, columns=columns)).rows)
     if bad := [number for number, row in enumerate(rows, 1) if not good_responses(row)]:
         raise ValueError(

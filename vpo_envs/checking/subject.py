@@ -206,7 +206,7 @@ class Subject(ABC):
         yield ELSEWHERE, responses, first, elsewhere
 
     def call_elsewhere(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what a function returns in a process of another hash seed; ``None`` where none can be had."""
+        """Return what a function returns in a process of another hash seed; ``None`` if there is no such process."""
         self.not_elsewhere = ""
         try:
             return call_elsewhere(function, *arguments)

@@ -1,4 +1,4 @@
-"""Imports the modules that a user names, and remembers them: what saved data name is used only if it was asked for."""
+"""Imports the modules that a user names, and remembers them: saved data may use a module only if the user named it."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def path_of(text: str) -> Path:
-    """Return the path that a text is, with ``~`` for a home; one of a user who does not exist stays as it is."""
+    """Return the path that a text is, with ``~`` expanded; the home of an unknown user stays as it is."""
     try:
         return Path(text).expanduser()
     except RuntimeError:

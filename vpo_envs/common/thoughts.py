@@ -22,10 +22,10 @@ OWN_CLOSING = {
 }
 """Opening marks, each with a closing mark that has no other use."""
 SHARED_CLOSING = {f"<|channel|>{channel}<|message|>": "<|end|>" for channel in ("analysis", "commentary")}
-"""Opening marks whose closing mark also ends what is no thought."""
+"""Opening marks whose closing mark has other uses too."""
 CLOSING = {**OWN_CLOSING, **SHARED_CLOSING}
 MASK = "\0"
-"""Stands for each character of thoughts."""
+"""Replaces each character of thoughts."""
 MARKS = (*CLOSING, *CLOSING.values())
 HINTS = ("think", "THINK", "thought", "reasoning", "<|channel", "<unused9", "channel|>")
 """Each mark contains one of these; most texts contain none."""

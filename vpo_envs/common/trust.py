@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import Any
 
 MODELS = "models"
-"""Stands for the download of a model that a saved file names; also an argument of ``vpo/RewardModels-v0``."""
+"""Name for ``--trust``: a model that a saved file names may be fetched. Also an argument of ``vpo/RewardModels-v0``."""
 PROGRAMS = "programs"
-"""Stands for running the programs that a saved file holds as answers."""
+"""Name for ``--trust``: programs that a saved file holds as answers may run."""
 SIZES = "sizes"
-"""Stands for pools that are larger than one from anybody may be."""
+"""Name for ``--trust``: sample files may be larger than the limits for untrusted files."""
 
 _names: set[str] = set()
 _values: list[tuple[str, Any]] = []

@@ -65,7 +65,7 @@ def visible(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what an error says, with the next one if it only announces that; or its kind."""
+    """Return the first line of an error's message, with the next line if the first ends in a colon; else its type."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
 

@@ -138,7 +138,7 @@ def _after_calls(texts: Sequence[str | None], answers: Sequence[Any]) -> list[An
 
 
 class _Refused(NamedTuple):
-    """Stands for an answer that is missing or that ``parse`` refuses."""
+    """Takes the place of an answer that is missing or that ``parse`` refuses."""
 
     status: Status
     reason: Reason | None

@@ -18,7 +18,7 @@ class FrontPoint(NamedTuple):
 
 
 def changed_scoring(env_type: type[Any], solver: type[Any]) -> str | None:
-    """Return the first of the :data:`SCORING` methods that is another one in a class than in the class of its solver.
+    """Return the first of the :data:`SCORING` methods that a class does not share with the class of its solver.
 
     Args:
         env_type: The class of an environment.

@@ -43,7 +43,7 @@ def stream(namespace: int, split: Split, data_seed: int, index: int) -> np.rando
 
 
 def claim_namespace(cls: type[Any]) -> None:
-    """Claim the namespace that a class states; one with a generator and none stated gets one from its name."""
+    """Claim the namespace that a class states; a class with a generator but no namespace gets one from its name."""
     stated = vars(cls).get("namespace")
     if stated is None and vars(cls).keys().isdisjoint(GENERATORS):
         return

@@ -44,7 +44,7 @@ class Trainer(NamedTuple):
 
 
 class Absent:
-    """Stands for what TRL passes and is not there, until a function looks into it."""
+    """Placeholder for an argument that TRL passes and that is not there; an error once a function looks into it."""
 
     def __init__(self, name: str, note_read: Callable[[str], None]) -> None:
         self._name, self._note_read = name, note_read
@@ -71,9 +71,9 @@ class RewardFunctions:
 
     A function with a parameter ``completions`` is called as TRL calls it: with lists of prompts, completions and the
     other fields of the rows, for a list of results. Where a prompt is a chat, it and the completion are messages. Any
-    other is called for each response, with those of its parameters that are ``prompt`` (of a chat the text of the last
-    message), ``response`` (or ``completion``) or a field of the row. A field that a function needs, and that only other
-    rows have, is null.
+    other function is called once for each response. It gets ``prompt`` (of a chat the text of the last message),
+    ``response`` (or ``completion``) and fields of the row, as its parameters name them. A field that a function needs,
+    and that only other rows have, is null.
 
     A function that is called as TRL calls it may also name ``completion_ids``, the token ids of the completions (of the
     answers alone, without a mark of their end), and ``trainer_state``, the ``transformers.TrainerState``. Where there
@@ -353,9 +353,9 @@ def _read_range(given: Any, name: str) -> Range:
 
 
 def good_responses(row: Row) -> tuple[str, ...]:
-    """Return the responses of a row that should score well: those of ``responses``, or ``response`` or ``answer``.
+    """Return the responses of a row that should score well: ``responses``, or else ``response`` or ``answer``.
 
-    Null and blank ones count as absent. Of a list of texts in ``response`` or ``answer``, which are names of the same
+    Null and blank texts count as absent. If ``response`` or ``answer`` is a list of texts, which are names of the same
     thing, the first is returned.
     """
     several = row.get("responses")
@@ -377,7 +377,7 @@ def _is_absent(value: Any) -> bool:
 def _call_each(
     function: Function, rows: Sequence[Row], responses: Sequence[str], names: Container[str], *, open_ended: bool
 ) -> list[Any]:
-    """Call a function once for each response, with those of the fields that ``names`` holds, or with all."""
+    """Call a function once for each response, with the fields in ``names``; with all if it is ``open_ended``."""
     results = []
     for row, text in zip(rows, responses, strict=True):
         # Functions that take texts are given that of the last message.
@@ -395,7 +395,7 @@ def _call_batched(
     *,
     open_ended: bool,
 ) -> list[Any]:
-    """Call a function as TRL does, with those of the fields that ``names`` holds; with all if it is ``open_ended``.
+    """Call a function as TRL does, with the fields in ``names``; with all if it is ``open_ended``.
 
     ``passed`` is what comes from a trainer.
     """

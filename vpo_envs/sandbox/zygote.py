@@ -32,8 +32,8 @@ SECCOMP_FILTER = 2  # SECCOMP_MODE_FILTER
 RECURSION_LIMIT = 50_000
 """The recursion limit of programs and functions, which LiveCodeBench's judge sets. MBPP's judge leaves the default."""
 NAMES: dict[str, Any] = {}
-"""Names that are predefined. LiveCodeBench's judge predefines the same ones, and those of ``statistics``, which takes
-as long to import as all others."""
+"""Names that are predefined. LiveCodeBench's judge predefines the same names and those of ``statistics``, whose import
+takes as long as all others."""
 PRELUDE = """
 from typing import *
 from string import *

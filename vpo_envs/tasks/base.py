@@ -252,10 +252,10 @@ def in_random_order(rng: np.random.Generator, choices: Sequence[ChoiceT]) -> lis
 
 
 def of_each_kind(rng: np.random.Generator, vectors: NDArray[np.float64]) -> list[int]:
-    """Return the indices of vectors (n, d), first those of a kind of their own: best for an objective, or for the mean.
+    """Return the indices of vectors (n, d), first one of each kind: best for an objective, or best on average.
 
-    Of several that are equally good for an objective, it is the one with the best mean. All kinds are equally likely,
-    in random order. Then come the other vectors.
+    Of vectors that are equally good for an objective, the one with the best mean is taken. All kinds are equally
+    likely, in random order. Then come the other vectors.
     """
     means = vectors.mean(axis=1)
     kinds = list(dict.fromkeys(int(np.lexsort((means, column))[-1]) for column in (*vectors.T, means)))

@@ -37,7 +37,7 @@ class CompactEnv(TaskEnv[TaskT, Words, OutcomeT]):
         """Return the answers that the task was built around: the specialists and the compromise."""
 
     def demonstrations(self, task: TaskT, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return the ways in random order, each as likely as the others, and then some with a word of another."""
+        """Return the ways in random order, each as likely as the others, then ways with a word of another way."""
         ways = [*self.ways(task)]
         words = sorted({word for way in ways for word in way})
 

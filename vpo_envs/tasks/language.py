@@ -111,7 +111,7 @@ def behaviour(steps: Mapping[str, Step], program: Sequence[str]) -> tuple[Any, .
 
 @lru_cache
 def all_functions(texts: bool) -> Mapping[tuple[Any, ...], Function]:
-    """Return the functions of all programs by their behaviour, those of fewer steps first."""
+    """Return the functions of all programs by their behaviour, fewest steps first."""
     steps = TEXTS if texts else LISTS
     functions = {behaviour(steps, ()): Function((), 0, lambda value: value)}
     shorter = 0  # Number of the functions whose programs are shorter than the newest.

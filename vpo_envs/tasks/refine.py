@@ -50,7 +50,7 @@ class RefiningEnv(TaskEnv[TaskT, AnswerT, OutcomeT]):
         return self.feedback(task, calls[-1].text)
 
     def turns(self, task: TaskT, num_answers: int | None = None) -> Turns | None:
-        """Return that a turn ends with each answer but the last."""
+        """Return turns that end with each answer but the last."""
         if not self.turn_tags:
             return None
         m = self.num_answers if num_answers is None else num_answers

@@ -245,7 +245,7 @@ def test_an_entry_of_other_prompts_or_of_another_version_is_refused(capsys: pyte
     plan = make_plan("compact", 0, ["optimum"])
     entry = make_entry(plan, sample_track(plan, Path("out"), print), "optimum")
     for change, status, said in [
-        ({"prompts": "0"}, 1, "are not those of the installed version"),
+        ({"prompts": "0"}, 1, "the installed version has other prompts than"),
         ({"bench": "bench-v0"}, 2, f"is an entry of bench-v0, and this is {VERSION}"),
         ({"track": "none"}, 2, "is no entry of vpo bench"),
     ]:
@@ -268,7 +268,7 @@ def test_an_entry_of_other_prompts_or_of_another_version_is_refused(capsys: pyte
         (("tasks", "tools", "distinct"), 2, 1, "error: not reproduced: tools distinct differs by +0.3333"),
         (("tasks", "tools", "tokens"), 5.0, 1, "error: not reproduced: tools tokens differs by +inf"),
         (("score", "low"), 0.9, 1, "error: not reproduced: score low differs by +0.1000"),
-        (("models", "tools", "weights"), "0", 1, "tools: the weights of 'optimum' are not those that the entry states"),
+        (("models", "tools", "weights"), "0", 1, "tools: 'optimum' has other weights than the entry states"),
         (("score", "mean"), float("nan"), 2, "is damaged: NaN is not a JSON number"),
         (("score", "mean"), 10**400, 2, "of 401 characters, is too large"),
         (("tasks", "tools", "mean"), 1e12, 2, "is damaged: tools has no finite number 'mean'"),

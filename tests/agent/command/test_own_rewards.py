@@ -187,7 +187,7 @@ def test_ranges_are_measured_once_and_recorded(folder: Path, capsys: pytest.Capt
         (lambda words: words[2:], "--rewards needs --prompts as well"),
         (lambda words: words[:2], "--prompts needs --rewards as well"),
         (lambda words: [*words, "--env", "vpo/Maze-v0"], "--env and --rewards are mutually exclusive"),
-        (lambda words: words, "--rewards needs --model: one such as models/SmolLM2"),
+        (lambda words: words, "--rewards needs --model: a pretrained model such as models/SmolLM2"),
         (lambda words: [*words, "--preset", "maze-compact"], "--preset maze-compact is for another environment"),
         (lambda words: [*words[:-1], "prompt"], "--columns must be like prompt=question,answer=solution; got 'prompt'"),
         (lambda words: [*words, "--range", "low"], "--range must be like 0,1 or NAME=0,1 or measured, got 'low'"),

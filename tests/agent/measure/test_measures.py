@@ -253,7 +253,7 @@ def test_the_mean_over_prompts_is_exact_to_a_tenth_of_the_last_digit_that_tables
 def test_every_measure_says_what_one_value_is_of() -> None:
     units = {one.name: one.unit for one in measures(random_pool(rollouts=5, answers=3))}
     assert units["expected utility"] == units["regret"] == units["set diversity"] == "rollout of 3 answers"
-    assert units["pool utility"] == units["hypervolume"] == units["diversity"] == "pool of 15 answers"
+    assert units["pool utility"] == units["hypervolume"] == units["diversity"] == "set of 15 answers"
     assert units["best@1"] == "1 answer"
     assert units["pass@10"] == "10 answers"
     assert units["best@15 in whole responses"] == "5 rollouts of 3"

@@ -149,7 +149,7 @@ def test_where_every_checkpoint_is_damaged_all_are_named(bpe_model: Path, tmp_pa
     flip_a_bit(first / "model.safetensors")
     for checkpoint in (second, third):
         (checkpoint / "state.json").unlink()
-    with pytest.raises(ValueError, match=r"no intact one .* --overwrite") as caught:
+    with pytest.raises(ValueError, match=r"no intact checkpoint .* --overwrite") as caught:
         newest_whole(tmp_path)
     assert "\n" not in str(caught.value)
     reasons = {first: "model.safetensors does not match its SHA-256", second: "state.json is missing"}

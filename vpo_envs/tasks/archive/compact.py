@@ -18,7 +18,8 @@ class ArchiveCompactEnv(ArchiveEnv):
     ## Description
 
     The question is a name such as ``n5``. Its document ``n9 n40`` leads to the name n9 and says that ``n40`` is the
-    broad answer; that of n9 leads on, and its second word is the near answer; the third document has the far one.
+    broad answer. The document of n9 leads on, and its second word is the near answer. The third document has the far
+    answer.
 
     ## Action space
 
@@ -34,7 +35,7 @@ class ArchiveCompactEnv(ArchiveEnv):
     presets = MappingProxyType({"compact": ArchiveConfig(asides=6)})
 
     def draw(self, source: random.Random) -> ArchiveTask:
-        """Draw the documents of the way and others."""
+        """Draw the documents that lead to the far answer, and others."""
         config = self.config
         names = [f"n{number}" for number in source.sample(range(NAMES), 7 + 3 * config.asides)]
         first, second, third, beyond, kind, near, far, *others = names

@@ -33,8 +33,8 @@ class ArchiveEnv(TaskEnv[ArchiveTask, str, ArchiveOutcome]):
     ## Description
 
     A question has two readings. The first document tells what kind of thing both ask for, and whom to look up next; the
-    second has the answer of the near reading, and the third that of the far one. The prompt lists the titles of these
-    and of other documents; the environment shows the text of each that is opened.
+    second has the answer of the near reading, and the third the answer of the far reading. The prompt lists the titles
+    of these and of other documents; the environment shows the text of each that is opened.
 
     ## Action space
 
@@ -56,7 +56,7 @@ class ArchiveEnv(TaskEnv[ArchiveTask, str, ArchiveOutcome]):
 
     Args:
         preset: ``"conflict"`` (default), ``"paper"``, questions of MuSiQue with hidden paragraphs, which is the default
-            for rows, or ``"compact"``; the latter two are classes of their own.
+            for rows, or ``"compact"``. ``"paper"`` and ``"compact"`` are classes of their own.
         difficulty: Knobs of the generator by name; see ``vpo_envs.tasks.archive.generate.ArchiveConfig``.
         **options: Those of :class:`vpo_envs.TaskEnv`.
     """
@@ -113,9 +113,9 @@ class ArchiveEnv(TaskEnv[ArchiveTask, str, ArchiveOutcome]):
         return [fact_grid(task)]
 
     def demonstrations(self, task: ArchiveTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return the three good answers after different documents, those after fewer first.
+        """Return the three good answers after different numbers of documents, fewest first.
 
-        Half of them come a document too late; many answers to one task come later still.
+        Half of them open one document too many; if many are asked for, they open more.
         """
         titles = [*task.way, *(document.title for document in task.documents if document.title not in task.way)]
         most = min(len(titles), self.max_calls)

@@ -34,7 +34,7 @@ class OpenedOutcome(NamedTuple):
     evidence: float
     """Share of the supporting paragraphs that were opened before the answer."""
     closed: float
-    """Share of all paragraphs that were not."""
+    """Share of all paragraphs that were not opened before the answer."""
 
 
 def _evidence(outcome: OpenedOutcome) -> float:
@@ -160,7 +160,7 @@ class ArchivePaperEnv(TaskEnv[MuSiQueTask, tuple[str, ...], OpenedOutcome]):
         return [FactGrid(OpenedOutcome, (shares, shares, shares))]
 
     def demonstrations(self, task: MuSiQueTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return the right answer after different paragraphs, those after fewer first; of many, some are wrong."""
+        """Return answers that open different paragraphs, fewest first; if many are asked for, some are wrong."""
         support = dict.fromkeys(map(str, task.support))
         others = (str(paragraph.number) for paragraph in task.paragraphs)
         calls = [Call(OPEN, number) for number in dict.fromkeys([*support, *others])][: self.max_calls]

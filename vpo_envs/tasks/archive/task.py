@@ -14,7 +14,7 @@ from vpo_envs.pareto import FactGrid
 OPEN = "open"
 """The tag that opens a document."""
 FREE = 3
-"""Different titles asked for at which nothing is saved any more."""
+"""Number of different titles asked for from which nothing is saved any more."""
 UNKNOWN = "There is no such document."
 
 
@@ -29,7 +29,7 @@ class ArchiveTask(Task):
     """A question with two readings, of which the farther one takes more documents.
 
     The first document of the way tells what kind of thing both readings ask for, the second the thing of the near
-    reading, and the third that of the far reading. Each of the first two names the title of the next.
+    reading, and the third the thing of the far reading. Each of the first two names the title of the next.
     """
 
     question: str

@@ -106,7 +106,7 @@ def _constant(node: ast.expr) -> Any:
             if not all(isinstance(side, int | float | complex) for side in sides):
                 raise ValueError("operators join numbers in a constant")
             if isinstance(operation, ast.Pow) and max(map(abs, sides)) > MAX_POWER:
-                raise ValueError(f"a power in a constant is of numbers up to {MAX_POWER}")
+                raise ValueError(f"base and exponent of a power in a constant must be at most {MAX_POWER}")
             return OPERATORS[type(operation)](*sides)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_constant(operand)
@@ -166,7 +166,7 @@ def _parse(source: str) -> ast.Module:
 
 
 def _literal(node: ast.expr) -> str | None:
-    """Return the source of a literal, or that of the value of another constant; ``None`` for anything else."""
+    """Return the source of a literal, or of the value of another constant; ``None`` for anything else."""
     try:
         source = ast.unparse(node)
         ast.literal_eval(source)

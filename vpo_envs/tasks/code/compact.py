@@ -82,9 +82,9 @@ class SuiteTask(Task):
     own: tuple[str, ...]
     """The further step that each customer wants."""
     places: tuple[int, ...]
-    """How many of the common steps come before the own one of each."""
+    """How many of the common steps come before each customer's own step."""
     inputs: tuple[tuple[List, ...], ...]
-    """The inputs of each customer's tests; the expected output is that of the customer's program."""
+    """The inputs of each customer's tests; the expected output is what the customer's program returns."""
     named: bool = False
     """Whether the prompt says what all of them want in a line of its own."""
 
@@ -230,9 +230,9 @@ def _outcome(task: SuiteTask, outputs: Sequence[List]) -> SuiteOutcome:
 def _draw_inputs(
     source: random.Random, config: CompactConfig, common: Words, programs: Sequence[Words], customer: int
 ) -> tuple[List, ...]:
-    """Return inputs that only the customer's program gets right, but for ``shared`` of them, where the common one does.
+    """Return inputs on which no other customer's program is right; the common steps are right on ``shared`` of them.
 
-    Nothing is returned where too few are found.
+    If too few are found, the result is empty.
     """
     program = programs[customer]
     others = [other for number, other in enumerate(programs) if number != customer]

@@ -200,7 +200,7 @@ class CodeEnv(RefiningEnv[CodeTask, str, CodeOutcome]):
         return np.arange(self.reward_dim) < len(task.tests)
 
     def feasible(self, outcome: CodeOutcome) -> bool:
-        """Return whether a program passes tests with different results; rows of a data set ask for no such thing."""
+        """Return whether a program passes tests with different results; rows of a data set do not require it."""
         return bool(self.rows) or not outcome.constant
 
     def why(self, task: CodeTask, facts: Mapping[str, Any]) -> str:

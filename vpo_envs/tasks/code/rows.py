@@ -95,7 +95,7 @@ def _pickled_text(data: bytes) -> str:
         elif operation.name not in _WITHOUT_MEANING:
             raise ValueError(f"it holds {operation.name}, and only plain text is allowed")
     if len(texts) != 1:
-        raise ValueError(f"it holds {len(texts)} texts, and one is allowed")
+        raise ValueError(f"it holds {len(texts)} texts; only one is allowed")
     return str(texts[0])
 
 

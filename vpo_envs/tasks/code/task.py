@@ -319,7 +319,7 @@ class CodeOutcome(NamedTuple):
     tier: str = ""
     """The sandbox's tier; empty if nothing was run."""
     constant: bool = False
-    """Whether all tests that it passes expect one result, though others do not; so it is with a constant program."""
+    """Whether all tests that it passes expect one result while other tests do not, as with a constant program."""
 
     @property
     def passed(self) -> tuple[bool, ...]:

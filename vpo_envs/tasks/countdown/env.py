@@ -38,8 +38,8 @@ class CountdownEnv(TaskEnv[CountdownTask, Expression, CountdownOutcome]):
 
     Text: ``num_answers`` expressions, each in its tag, such as ``( 3 + 5 ) * 7``: whole numbers, ``+ - * /`` and
     parentheses, at most 1,000 characters. ``× ÷ −`` are read as well. A text that is not such an expression, or that
-    divides by zero, is unparsable. What is added or subtracted in another order is the same answer, and so is what is
-    multiplied or divided.
+    divides by zero, is unparsable. The order of terms and the order of factors make no difference: such expressions are
+    the same answer.
 
     ## Rewards
 

@@ -98,9 +98,9 @@ def front_expressions(task: CountdownTask) -> list[str]:
 
 
 def undominated(task: CountdownTask, near: Reached) -> Ints:
-    """Return indices of the values whose hits and numbers used are not beaten; of equally good ones the first.
+    """Return indices of the values whose hits and numbers used are not beaten; of equal values, keep the first.
 
-    A value is beaten by those that are nearer to every target that it is near to, and use no more numbers. They lie
+    A value is beaten by values that are nearer to every target that it is near to, and use no more numbers. They lie
     between ``low`` and ``high``, an open interval that ends at the value, or is empty where the value lies between two
     such targets. So most values need no comparison with each of the others.
     """

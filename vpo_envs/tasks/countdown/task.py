@@ -95,8 +95,8 @@ def read_expression(text: str) -> Expression:
 
     ``× · ÷`` and the typographic minus signs are read as well, and a full stop at the end is ignored. Multiplication
     and division bind more strongly than addition and subtraction; operators of equal strength are read from the left.
-    What is added or subtracted in another order is the same expression, and so is what is multiplied or divided. The
-    text is never executed, and reading it takes no recursion.
+    Expressions that differ only in the order of terms or of factors are the same. The text is never executed, and
+    reading it takes no recursion.
     """
     if len(text) > MAX_CHARS:
         raise Unparsable(f"an expression has at most {MAX_CHARS:,} characters, got {len(text):,}")

@@ -127,7 +127,7 @@ class GSM8KEnv(TaskEnv[GSM8KTask, GSM8KAnswer, GSM8KOutcome]):
     def demonstrations(self, task: GSM8KTask, rng: np.random.Generator, num_answers: int) -> list[str]:
         """Return answers of the front in random order, or all calculations of a row whose front is unknown.
 
-        Then come the same with a wrong final answer.
+        Then come the same answers with a wrong final answer.
         """
         try:
             answers = [answer for _, answer in front_answers(task)]
@@ -167,7 +167,8 @@ def front_answers(task: GSM8KTask) -> Iterator[tuple[GSM8KOutcome, str]]:
 
 
 def _shortest(task: GSM8KTask, shown: tuple[int, ...]) -> list[str]:
-    """Return the calculations of the values shown and of the final answer, with those of other values put in."""
+    """Return the calculations of the values shown and of the final answer; each other value is replaced by its
+    calculation."""
     kept = {task.steps[i] for i in shown}
     hidden: dict[object, str] = {}
     lines: dict[object, str] = {}

@@ -59,7 +59,7 @@ class GSM8KTask(Task):
 
     @cached_property
     def answer(self) -> Fraction:
-        """The final answer; of 60% that of 60 and 0.6 which the calculations give, or else 60."""
+        """The final answer; for 60%, whichever of 60 and 0.6 the calculations give, or else 60."""
         numbers = readings(self.final)
         results = {equation.result for equation in self.equations}
         return next((number for number in numbers if number in results), numbers[0])
@@ -222,10 +222,10 @@ class GSM8KOutcome(NamedTuple):
 
 
 def judge(task: GSM8KTask, answer: GSM8KAnswer) -> GSM8KOutcome:
-    """Find the values of the solution that equations reach which hold and are used by a later one or are final.
+    """Find the values of the solution that are reached by an equation that holds and is used later or is final.
 
     The equation that uses a value need not hold itself, so that a slip at the end does not undo what is before it.
-    Values count only if at least half of the equations reach one of the solution, so that guessing earns little.
+    Values count only if at least half of the equations reach a value of the solution, so that guessing earns little.
     """
     stated, right = (answer.final, *answer.others), readings(task.final)
     # Where only one of the two has a percent sign, the other may be the number before it or a hundredth of that.

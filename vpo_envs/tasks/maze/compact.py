@@ -86,7 +86,7 @@ class MazeCompactEnv(MazeEnv):
         return "\n".join([f"budget {task.budget} answers {num_answers}", *rows])
 
     def demonstrations(self, task: MazeTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return routes of the front, its specialists and its best compromise first, and then beginnings of such."""
+        """Return routes of the front, specialists and the best compromise first, then prefixes of these routes."""
         return self._different_routes(task, rng, iter(routes_of_each_kind(task, rng)), num_answers)
 
     def write_answer(self, task: MazeTask, route: str) -> str:

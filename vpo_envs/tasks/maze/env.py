@@ -45,8 +45,8 @@ class MazeEnv(TaskEnv[MazeTask, str, MazeOutcome]):
 
     Text: ``num_answers`` routes, each in its tag (``<answer_1>UP, RIGHT</answer_1>`` and so on; ``<answer>`` where one
     answer is wanted). Moves are UP, DOWN, LEFT, RIGHT or their first letters, separated by blanks or commas. A move
-    into a wall or over the edge ends the walk; with ``"paper"`` it stays put and costs a step. Moves after the exit are
-    not part of a route: routes that differ only there are duplicates.
+    into a wall or over the edge ends the walk; with ``"paper"`` you stay in place, and a step is used. Moves after the
+    exit are not part of a route: routes that differ only there are duplicates.
 
     ## Rewards
 
@@ -118,14 +118,14 @@ class MazeEnv(TaskEnv[MazeTask, str, MazeOutcome]):
         return [fact_grid(task)]
 
     def demonstrations(self, task: MazeTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return routes through random waypoints, and then beginnings of such."""
+        """Return routes through random waypoints, then prefixes of these routes."""
         routes = chain.from_iterable(endless(partial(random_routes, task, rng, num_answers)))
         return self._different_routes(task, rng, routes, num_answers)
 
     def _different_routes(
         self, task: MazeTask, rng: np.random.Generator, routes: Iterator[str], count: int
     ) -> list[str]:
-        """Return ``count`` different routes, beginnings of the routes where these are too few."""
+        """Return ``count`` different routes; if there are too few, prefixes of them follow."""
         whole = [*islice(routes, 4 * count)]
 
         def beginning() -> str:

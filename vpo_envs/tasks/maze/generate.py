@@ -55,7 +55,8 @@ class MazeConfig(Frozen):
     bonus: bool = Field(False, description="put a bonus tile in the centre, for objectives of your own")
     blocked: Blocked = Field(
         "stays",
-        description="a move into a wall stays in place and costs a step, or ends the walk, so guesses earn little",
+        description="after a move into a wall you stay in place and a step is used, or the walk ends, so guesses earn "
+        "little",
     )
     conflict: float = Field(
         0.0, ge=0.0, lt=1.0, description="least gap in utility between the best three routes and the best route"

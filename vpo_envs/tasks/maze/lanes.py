@@ -65,7 +65,9 @@ class LanesConfig(CertifiedConfig):
     far: Range = Field((2, 3), description="items of each kind on the far side: more are worse compromises")
     opened: Range = Field((0, 2), description="further walls opened: dead ends and shortcuts")
     slack: int = Field(0, ge=0, description="steps of the budget beyond the length of an outer lane")
-    blocked: Blocked = Field("ends", description="a move into a wall stays in place and costs a step, or ends the walk")
+    blocked: Blocked = Field(
+        "ends", description="after a move into a wall you stay in place and a step is used, or the walk ends"
+    )
 
     @model_validator(mode="after")
     def _has_room(self) -> Self:
@@ -173,7 +175,7 @@ def _draw_bends(source: random.Random, size: int, most: int) -> list[int]:
 
 
 def _bent(line: Sequence[Point], bends: Sequence[int], joins_first: Sequence[bool]) -> set[Point]:
-    """Return the cells of a lane after the columns have moved, and those that join them again."""
+    """Return the cells of a lane after the columns have moved, and the cells that join them again."""
     cells = {(height + bends[column], column) for height, column in line}
     for (height, column), (_, following) in pairwise(line):
         left, right = sorted((column, following))

@@ -72,7 +72,7 @@ def fact_grid(task: MazeTask) -> FactGrid:
 def walk(task: MazeTask, route: str) -> MazeOutcome:
     """Follow ``route``, a string over ``UDLR``, until the exit, the end of the route or the end of the budget.
 
-    A blocked move costs a step. It stays put or ends the walk, as the maze has it.
+    A blocked move uses a step. The walk stays in place or ends there, as the maze states.
     """
     board = task.board
     cell, goal, after, marks = board.start, board.exit, board.after, board.marks

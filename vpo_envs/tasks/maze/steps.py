@@ -41,7 +41,7 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
     ## Action space
 
     ``Discrete(4)``: 0 up, 1 down, 2 left, 3 right. A move into a wall or over the edge ends the walk; in mazes of the
-    preset ``"paper"`` it stays put and costs a step.
+    preset ``"paper"`` the agent stays in place, and a step is used.
 
     ## Observation space
 
@@ -152,7 +152,7 @@ class MazeStepsEnv(gym.Env[NDArray[np.float32], np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Start an episode; the arguments and ``info`` are those of ``MazeEnv``.
+        """Start an episode; the arguments and ``info`` are as in ``MazeEnv``.
 
         Raises:
             ValueError: An unknown option, or a task of another size than the observation space has.

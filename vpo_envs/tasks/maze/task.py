@@ -19,7 +19,7 @@ MARKED = GOLD + DIAMOND + LAVA + BONUS
 MOVES = "UDLR"
 MAX_SIZE = 32
 Blocked = Literal["stays", "ends"]
-"""What a move into a wall or over the edge does: it stays and costs a step, or it ends the walk."""
+"""After a move into a wall or over the edge, you stay in place and a step is used, or the walk ends."""
 
 
 class MazeTask(Task):
@@ -101,7 +101,7 @@ class Board(NamedTuple):
     marks: list[int]
     """``marks[cell]``: the set of that cell alone if it has an item, lava or the bonus, else the empty set."""
     after: dict[str, list[int]]
-    """``after[move][cell]``: the cell that ``move`` leads to from ``cell``; a blocked move stays."""
+    """``after[move][cell]``: the cell that ``move`` leads to from ``cell``; if the move is blocked, ``cell`` itself."""
 
 
 @lru_cache(maxsize=MAX_SIZE)

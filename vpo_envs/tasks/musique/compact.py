@@ -67,7 +67,7 @@ def _score(reading: int, outcome: ReadingsOutcome) -> float:
 
 
 class MuSiQueCompactEnv(CompactEnv[ReadingsTask, ReadingsOutcome]):
-    """Answer a question that can be read in three ways, and show the steps.
+    """Answer a question that can be read in three ways, and give the names on the way.
 
     ## Description
 
@@ -79,13 +79,14 @@ class MuSiQueCompactEnv(CompactEnv[ReadingsTask, ReadingsOutcome]):
     ## Action space
 
     Text: ``num_answers`` answers, each in its tag: the names on the way and the final name, such as ``n9 n12``. The
-    last word is the final answer. The words before it are steps, of which as many count as the longest reading needs.
+    last word is the final answer. The words before it are names on the way; as many of them count as the longest
+    reading needs.
 
     ## Rewards
 
-    ``reading_1`` to ``reading_3``, each in [0, 1]: the score of the final name, times (1 + share of its steps given) /
-    2. The right name scores 1 in its own reading and 0 in the others; the region scores ``broad`` (0.4) in all
-    readings. ``pareto_front()`` is exact.
+    ``reading_1`` to ``reading_3``, each in [0, 1]: the score of the final name, times (1 + share of its names on the
+    way that are given) / 2. The right name scores 1 in its own reading and 0 in the others; the region scores ``broad``
+    (0.4) in all readings. ``pareto_front()`` is exact.
     """
 
     task_type = ReadingsTask
@@ -122,7 +123,7 @@ class MuSiQueCompactEnv(CompactEnv[ReadingsTask, ReadingsOutcome]):
         )
 
     def evaluate(self, task: ReadingsTask, answer: Words) -> ReadingsOutcome:
-        """Compare the final name and the steps with those of each reading."""
+        """Compare the final name and the names on the way with each reading."""
         *words, name = answer
         if name == task.region:
             return ReadingsOutcome((task.broad,) * READINGS, (1.0,) * READINGS)

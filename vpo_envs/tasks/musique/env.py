@@ -1,4 +1,4 @@
-"""``vpo/MuSiQue-v0``: questions that take several steps, answered with citations."""
+"""``vpo/MuSiQue-v0``: questions that take several hops, answered with citations."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from vpo_envs.tasks.musique.task import (
 
 
 class MuSiQueEnv(TaskEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
-    """Answer questions that take two to four steps, and cite the paragraph that supports each step.
+    """Answer questions that take two to four hops, and cite the paragraph that supports each hop.
 
     ## Description
 
     A question over numbered paragraphs, most of which lead nowhere. Generated questions are about an invented world, in
     the schema of MuSiQue-Ans (Trivedi et al., 2022), whose own rows can be loaded instead; the decomposition is that of
     Vector Policy Optimization (arXiv 2605.22817). With ``preset="conflict"`` fewer citations count than the question
-    has steps, so that an answer must choose which steps to support.
+    has hops, so that an answer must choose which hops to support.
 
     ## Action space
 
@@ -50,13 +50,13 @@ class MuSiQueEnv(TaskEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
 
     Five objectives, each in [0, 1]:
 
-    0. ``hop_1`` to ``hop_4``: 1 if the paragraph of this step is cited. Steps that a question does not have are
-       inactive: their entries are 0 and carry no weight.
+    0. ``hop_1`` to ``hop_4``: 1 if the paragraph of this hop is cited. Hops that a question does not have are inactive:
+       their entries are 0 and carry no weight.
     4. ``answer_f1``: token F1 of the final answer after SQuAD's normalisation, the best over the gold answers; in
        generated questions 1 for exactly the right name, and else 0.
 
-    The scalar of the paper weighs each step once and the F1 three times. ``pareto_front()`` is exact, and also for a
-    subclass whose objectives never fall when an answer finds more steps, gets a higher F1 or cites less.
+    The scalar reward of the paper weighs each hop once and the F1 three times. ``pareto_front()`` is exact, and also
+    for a subclass whose objectives never fall when an answer finds more hops, gets a higher F1 or cites less.
 
     Args:
         preset: ``"conflict"`` (default), ``"paper"`` (the default for rows) or ``"compact"``, a class of its own:
@@ -105,7 +105,7 @@ class MuSiQueEnv(TaskEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
     evaluate = staticmethod(judge)
 
     def active(self, task: MuSiQueTask) -> NDArray[np.bool_]:
-        """Return which objectives count: all but the steps that the question does not have."""
+        """Return which objectives count: all but the hops that the question does not have."""
         absent = {f"hop_{hop}" for hop in range(len(task.hops) + 1, MAX_HOPS + 1)}
         return np.array([name not in absent for name in self.objective_names])
 
@@ -122,7 +122,7 @@ class MuSiQueEnv(TaskEnv[MuSiQueTask, MuSiQueAnswer, MuSiQueOutcome]):
         return [fact_grid(len(task.hops), task.max_citations)]
 
     def demonstrations(self, task: MuSiQueTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return answers of which about half are optimal; others miss a paragraph or give another step's answer."""
+        """Return answers, about half of them optimal; the others miss a paragraph or give another hop's answer."""
         numbers = [paragraph.number for paragraph in task.paragraphs]
 
         def answer() -> str:

@@ -1,9 +1,9 @@
 """Questions over an invented world: a chain of relations, its paragraphs, and others that look alike.
 
 Only the paragraph about a thing states its relations, each relation leads to one other thing, and no two things share a
-word of their names. So each step has one answer in one paragraph, and the final answer occurs nowhere else.
-Side facts lead to paragraphs as the steps do, so the chain cannot be found by following titles. All statements of the
-last relation lead to things without a paragraph, so the final answer does not stand out among them.
+word of their names. So each hop has one answer in one paragraph, and the final answer occurs nowhere else. Side facts
+lead to paragraphs as the hops do, so the chain cannot be found by following titles. All statements of the last relation
+lead to things without a paragraph, so the final answer does not stand out among them.
 """
 
 from __future__ import annotations
@@ -98,12 +98,12 @@ PRESETS = {
     "conflict": MuSiQueConfig(hops=(4, 4), paragraphs=40, side_facts=(3, 3), missing_citations=1, forks=True),
     "paper": MuSiQueConfig(),
 }
-"""``conflict``: one citation fewer than there are steps, and forks on the way. ``paper``: two to four steps, all of
-which can be cited."""
+"""``conflict``: one citation fewer than there are hops, and forks on the way. ``paper``: two to four hops, all of which
+can be cited."""
 
 
 def draw_question(source: random.Random, config: MuSiQueConfig) -> MuSiQueTask | None:
-    """Draw a question; ``None`` if the objectives of one with so many steps do not conflict, where they should."""
+    """Draw a question; ``None`` if its objectives do not conflict although they should."""
     hop_count = source.randint(*config.hops)
     if config.missing_citations and not conflicts(hop_count, hop_count - config.missing_citations):
         return None
@@ -222,7 +222,7 @@ def _draw_pages(
 
 
 FORKED = 1.4
-"""How many times as many paragraphs there are at a step as at the one before."""
+"""Factor by which the number of paragraphs grows from one hop to the next."""
 
 
 def _draw_forks(
@@ -232,7 +232,7 @@ def _draw_forks(
 
     Whoever knows the last relation alone meets a fork at each page. Statements of the last relation lead to things
     without a page. What room is left goes to pages that no path needs. The path that is asked for is drawn from all
-    paths of as many steps to a statement of the last relation, so that nothing but its relations tells it from another.
+    paths of as many hops to a statement of the last relation, so that nothing but its relations tells it from another.
     """
     steps = len(chain)
     kinds = [{chain[-1].subject}]

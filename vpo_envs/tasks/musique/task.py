@@ -30,10 +30,10 @@ class Paragraph(Frozen):
 
 
 class Hop(Frozen):
-    """One step of the reasoning."""
+    """One hop of a question."""
 
     question: str
-    """The step as a question of its own; ``#1`` stands for the answer of the first step."""
+    """The hop as a question of its own; ``#1`` is replaced by the answer of the first hop."""
     answer: str
     paragraph: int
     """Number of the paragraph that answers it."""
@@ -142,7 +142,7 @@ class Wording(NamedTuple):
     cap: str
     """Sentence on how many citations count: ``{cap}`` is a number in words with "paragraph" or "paragraphs"."""
     choice: str
-    """Sentence with the number of ``{steps}``, for prompts whose steps cannot all be cited."""
+    """Sentence with the number of hops, ``{steps}``, for prompts whose hops cannot all be cited."""
     objectives: str
     exact: str
     """Sentence on how a final answer scores that must be exact."""
@@ -230,7 +230,7 @@ class MuSiQueOutcome(NamedTuple):
 
 
 def judge(task: MuSiQueTask, answer: MuSiQueAnswer) -> MuSiQueOutcome:
-    """Find the steps that are cited, and compare the final answer with the gold ones."""
+    """Find the hops whose paragraphs are cited, and compare the final answer with the gold answers."""
     counted = answer.citations[: task.max_citations]
     hops = [number in counted for number in task.support]
     f1 = max([token_f1(answer.tokens, gold) for gold in task.gold_tokens])

@@ -198,11 +198,11 @@ def holds(check: Check, text: Text) -> bool:
 FORCING: frozenset[Family] = frozenset({"opens", "closes", "keyword"})
 """Families that make a text contain the check's value as whole words."""
 GROWING: frozenset[Family] = frozenset({"mark", "digits", "letter", "keyword", "longest"})
-"""Families whose count in a text is at least that in whole words which the text contains."""
+"""Families whose count in a text is at least their count in whole words that the text contains."""
 
 
 def exclude(first: Check, second: Check) -> bool:
-    """Return whether two checks contradict each other for certain, so that no text passes both.
+    """Return whether two checks certainly contradict each other, so that no text passes both.
 
     They do if they count the same thing and their bands are disjoint, if a text cannot begin or end with both phrases,
     or if a phrase or word that one demands breaks the other's upper bound.

@@ -104,7 +104,7 @@ def _try_task(source: random.Random, config: PersonasConfig, split: Split) -> Pe
 def _with_contradictions(
     source: random.Random, agreeing: list[list[Check]], exclusive: int
 ) -> list[list[Check]] | None:
-    """Add ``exclusive`` checks to each persona, of which each contradicts one of every other persona.
+    """Add ``exclusive`` checks to each persona, each of which contradicts a check of every other persona.
 
     The phrases that a persona wants at the beginning and the end break the agreeing checks of the others. So a text
     passes all agreeing checks, or all checks of one persona and few of the others.
@@ -218,7 +218,7 @@ AGREEING: tuple[Family, ...] = (
 CHECKS_TRIED = 200
 """Checks that are drawn for one persona before the task is dropped."""
 LIMITED = 0.05
-"""Share of checks that forbid something, which a text passes that was written for no task."""
+"""Share of checks that forbid something; a text that was written for no task passes them."""
 
 
 def _draw_check(source: random.Random, topic: str) -> Check:

@@ -67,12 +67,13 @@ class ProgramsCompactEnv(RefiningEnv[ProgramTask, Words, ProgramOutcome], Compac
 
     ## Rewards
 
-    ``example_1`` to ``example_4``, each 1 if the program is right on this *hidden* example, else 0. A program passes if
-    all hold. Hidden examples are drawn like those in the prompt and have other inputs. ``pareto_front()`` is one point.
+    ``example_1`` to ``example_4``, each 1 if the program is right on this *hidden* example, else 0. A program solves
+    its task if all hold. Hidden examples are drawn like those in the prompt and have other inputs. ``pareto_front()``
+    is one point.
 
     Args:
         difficulty: Knobs by name; see ``vpo_envs.tasks.programs.generate.ProgramsConfig``. ``parts=true`` draws
-            programs of two parts, of which two examples need the first alone, one the second, and one both.
+            programs of two parts: of four examples, two need the first part alone, one the second, and one both.
         refine: Tell what each answer but the last makes of the examples in the prompt, before the next answer.
         **options: Those of :class:`vpo_envs.TaskEnv`.
     """

@@ -80,9 +80,9 @@ class ProgramsEnv(CodeEnv):
 
     ## Rewards
 
-    ``example_1`` to ``example_4``, each 1 if the function is right on this *hidden* example, else 0. A function passes
-    if all hold. Hidden examples are drawn like those in the prompt and have other inputs, so that a table of the shown
-    ones earns nothing. ``pareto_front()`` is one point.
+    ``example_1`` to ``example_4``, each 1 if the function is right on this *hidden* example, else 0. A function solves
+    its task if all hold. Hidden examples are drawn like those in the prompt and have other inputs, so that a table of
+    the shown ones earns nothing. ``pareto_front()`` is one point.
 
     Args:
         preset: ``"paper"`` (default) for Python, or ``"compact"`` for a language of fourteen words, a class of its own:
@@ -130,7 +130,7 @@ class ProgramsEnv(CodeEnv):
         )
 
     def demonstrations(self, task: CodeTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return the function itself at a random place among such with a step replaced, dropped or added."""
+        """Return the function itself, at a random place among variants with one step replaced, dropped or added."""
         assert isinstance(task, FunctionTask)
         steps, program = (TEXTS if task.texts else LISTS), task.program
 

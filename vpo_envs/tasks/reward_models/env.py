@@ -108,7 +108,7 @@ class RewardModelsEnv(TaskEnv[RewardTask, str, RewardOutcome]):
         super().__init__(**options)
 
     def choose_objectives(self) -> tuple[Objective, ...]:
-        """Return one objective per score; without a model the one that stands for it."""
+        """Return one objective per score; without models, a placeholder objective."""
         return objectives_of(self._described) if self._described else type(self).objectives
 
     example_row: ClassVar[dict[str, Any]] = {"prompt": "Say hello.", "references": ["No.", "Hello."]}

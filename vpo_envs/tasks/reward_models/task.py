@@ -1,4 +1,4 @@
-"""A prompt with reference answers, and scores that are remembered and placed among those of the references."""
+"""A prompt with reference answers, and scores that are remembered and placed among the scores of the references."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ PRESETS = {"compact": CompactConfig()}
 
 
 class RequestTask(Task):
-    """A request of three needs, and the tools at hand."""
+    """A request of three needs, and the available tools."""
 
     needs: tuple[tuple[tuple[str, str], ...], ...]
     """The parameters of each need with the values that the user states."""
@@ -88,7 +88,7 @@ class ToolsCompactEnv(CompactEnv[RequestTask, CallOutcome]):
     )
 
     def draw(self, source: random.Random) -> RequestTask:
-        """Draw a request, and the tools at hand."""
+        """Draw a request, and the available tools."""
         config: CompactConfig = self.config
         parameters = [f"k{i}" for i in source.sample(range(PARAMETERS), NEEDS * config.arguments)]
         values = [f"v{i}" for i in source.sample(range(VALUES), len(parameters))]

@@ -131,9 +131,9 @@ class ToolsEnv(TaskEnv[ToolsTask, Attempt, ToolsOutcome]):
         return [(self.evaluate(task, self.parse(answer)), answer) for answer in answers]
 
     def demonstrations(self, task: ToolsTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return the gold attempt, and then such with a slip; with conflict first attempts of the front.
+        """Return the gold attempt, then the same with a slip; with conflict, attempts of the front come first.
 
-        A gold reply is put in other words instead.
+        A gold reply is followed by the same reply in other words.
         """
         if task.reply is not None:
             replies = chain([task.reply], endless(partial(_in_other_words, rng, task.reply)))
