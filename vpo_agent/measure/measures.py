@@ -92,8 +92,8 @@ def measures(
     Args:
         pool: The pool.
         k: The largest k of best@k, utility@k and pass@k; all answers of the pool by default.
-        threshold: The scalar reward from which an answer passes. If it is ``None`` and exact fronts are known, an
-            answer passes within 0.02 of the prompt's optimum.
+        threshold: The scalar reward from which an answer solves its task. If it is ``None`` and exact fronts are known,
+            an answer solves it within 0.02 of the prompt's optimum.
         together: Measures of whole responses are at multiples of this number of answers, itself a multiple of m; m by
             default. Pools whose responses hold different numbers of answers compare at a common one.
         budgets: Numbers of generated tokens per prompt at which to state the utility.
@@ -166,7 +166,12 @@ def _pass_rates(passed: Floats | None, shown: Sequence[int]) -> Iterator[Measure
     for k in shown:
         values = best_at_k(passed, k)
         yield Measure(
-            f"pass@{k}", counted(k, "answer"), "higher", "chance that an answer passes", values, headline=False
+            f"pass@{k}",
+            counted(k, "answer"),
+            "higher",
+            "share of tasks that one of these answers solves",
+            values,
+            headline=False,
         )
 
 
@@ -360,7 +365,7 @@ def _volumes(sets: Sequence[Floats]) -> Floats | None:
 
 
 def passes(pool: Pool, threshold: float | None) -> Floats | None:
-    """Return 1 for each answer that passes and 0 for each other, (N, R·m); ``None`` where nothing says what passes."""
+    """Return 1 for each answer that solves its task and 0 for each other, (N, R·m); ``None`` if no bound is known."""
     least: Floats | float
     if threshold is not None:
         if not np.isfinite(threshold):

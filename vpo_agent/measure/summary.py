@@ -38,14 +38,14 @@ class Summary:
     """Measures by name, in the order of tables."""
     curves: dict[str, Curve]
     """Curves by name: utility@k and best@k, drawn singly and, if m > 1, in whole responses, see
-    :func:`~vpo_agent.measure.measures.name_at`; ``"pass@k"`` if something passes; :data:`BY_TOKENS` in whole responses
-    if tokens are known."""
+    :func:`~vpo_agent.measure.measures.name_at`; ``"pass@k"`` if it is known what solves a task;
+    :data:`BY_TOKENS` in whole responses if tokens are known."""
     optimum: Floats | None
     """The best scalar reward on the exact front, (N,)."""
     front_utility: Floats | None
     """The expected utility of the exact front, the highest that utility@k can reach, (N,)."""
     threshold: str
-    """Scalar reward with which an answer passes, in words; empty if it is unknown."""
+    """Scalar reward with which an answer solves its task, in words; empty if it is unknown."""
     ranked: Ranked
     """The expected utilities from which utility@k follows."""
 

@@ -47,7 +47,8 @@ def compare_runs(
         baseline: Label of the method that the others are compared with; by default ``"grpo"`` if a method has that
             label, else the first.
         k: Largest k; all answers of the smallest pool by default.
-        threshold: The scalar reward at which an answer passes; by default within 0.02 of the exact front's optimum.
+        threshold: The scalar reward at which an answer solves its task; by default within 0.02 of the exact front's
+            optimum.
 
     Returns:
         The content of ``compare.json``: ``verdict``, ``comparisons``, ``methods``, ``measures``, ``differences``,

@@ -26,8 +26,8 @@ FIGURES = {
     "curves": (
         "Search curves",
         "utility@k: expected best w·r of k answers drawn from the pool, for an unknown weighting w. best@k: expected "
-        "best scalar reward. pass@k: chance that one of k answers passes. Answers are drawn singly; against tokens, in "
-        "whole responses. Bands are 95 % intervals; thin lines are single training seeds.",
+        "best scalar reward. pass@k: share of tasks that one of k answers solves. Answers are drawn singly; against "
+        "tokens, in whole responses. Bands are 95 % intervals; thin lines are single training seeds.",
     ),
     "learning": (
         "Learning curves",
@@ -45,7 +45,8 @@ FIGURES = {
 def make_page(tables: Mapping[str, Any], figures: Mapping[str, Path]) -> Page:
     """Lay out tables and figures."""
     page = Page("Comparison")
-    page.paragraph(" ".join(tables["verdict"]))
+    if tables["verdict"]:
+        page.listing(tables["verdict"])
     _add_figures(page, figures, ("curves",))
     page.table(*means_table(tables, brief=True))
     page.paragraph(f"In brackets, the {tables['interval']}.")
@@ -75,7 +76,7 @@ def facts(tables: Mapping[str, Any]) -> list[str]:
     if best := best_on_fronts(tables):
         sentences.append(best)
     if tables["passes"]:
-        sentences.append(f"An answer passes with {tables['passes']}.")
+        sentences.append(f"An answer solves its task with {tables['passes']}.")
     return [*sentences, *tables["notes"]]
 
 

@@ -136,7 +136,7 @@ def _notes(summary: Summary, gains: Mapping[str, BestSets]) -> str:
         "Gain from a set (best three answers / best answer) and from the vector (best three answers / best three "
         f"within {NEARLY} of the best scalar reward): {'; '.join(ratios)}."
     )
-    passes = f"An answer passes with {summary.threshold}."
+    passes = f"An answer solves its task with {summary.threshold}."
     if not summary.threshold:
         passes = "There is no pass@k: no exact front is known, and no --threshold was given."
     best = best_on_fronts(summary.ceilings())
