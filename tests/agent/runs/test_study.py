@@ -414,7 +414,7 @@ def test_a_study_of_one_task_ends_with_a_verdict_and_the_page_to_play_with(
     said = r"\((PASS|FAIL|INCONCLUSIVE)(: only .*?)?\)"
     for headline in verdict:
         duel, _, against_base = headline.partition(" The better base ")
-        assert re.search(rf": vpo (is|does) .* grpo.* by .*: \S+ against \S+ {said}\.$", duel)
+        assert re.search(rf": grpo (is|does) .* vpo.* by .*: \S+ against \S+ {said}\.$", duel)
         assert re.match(rf"\(base, [13] answers?\) has \S+: vpo .* {said}, and grpo .* {said}\.$", against_base)
     page = (tmp_path / "tiny" / "explore.html").read_text(encoding="utf-8")
     assert all(f'"{name}"' in page for name in ("vpo", "grpo", "base"))
