@@ -87,8 +87,8 @@ def test_the_first_screen_shows_the_point_before_anything_is_touched(browser: Br
     browser.open(three)
     assert browser.text("#finding") == (
         "On this task, as the weighting changes, vpo wins with 3 different answers and grpo has one answer for all of "
-        "them. Mean score over all weightings: vpo 0.61, grpo 0.40, best possible 0.62; mean of the 2 tasks on this "
-        "page: vpo 0.61, grpo 0.40, best possible 0.62."
+        "them. Mean score over all weightings: vpo 0.61, grpo 0.40, best possible 0.61; mean of the 2 tasks on this "
+        "page: vpo 0.61, grpo 0.40, best possible 0.61."
     )
     script = "return [...document.querySelectorAll('.panel')].map((panel) => panel.querySelectorAll('.area').length)"
     assert browser.run(script) == [3, 1, 4]
