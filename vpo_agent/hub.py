@@ -37,6 +37,29 @@ SHOWN = (
 """Settings in the table of the card."""
 NOT_PUBLISHED = ("README.md", "training_args.bin")
 """Files that PEFT and TRL write beside a model: their own card, and a pickle with local paths."""
+WHEN_IT_HELPS = {
+    "vpo": "Where objectives conflict and the base writes some good answers, the best of three answers of `vpo` "
+    "scores higher than that of its base and of `grpo`. With 30 answers, `vpo` exceeds its base only where the base "
+    "seldom writes some kinds of good answers. With one answer, `grpo` scores higher. Where one right answer is hard "
+    "to find, `max_at_k` finds it more often.",
+    "vpo_pool": "Where one right answer is hard to find, `vpo_pool` finds it among 30 answers more often than its "
+    "base. Where objectives conflict and the base writes every kind of answer, it does not exceed `vpo`, nor its "
+    "base with 30 answers.",
+    "set_rl": "Where one right answer is hard to find, `set_rl` finds it among 30 answers more often than its base.",
+    "max_at_k": "Where one right answer is hard to find, `max_at_k` finds it among 30 answers more often than its "
+    "base. Where objectives conflict, the best of three answers of `vpo` scores higher.",
+    "multi_rlvr": "Where objectives conflict, the best of three answers of `multi_rlvr` scores as high as that of "
+    "`vpo` in some environments, and lower in others. Where the base writes every kind of answer, it does not exceed "
+    "its base with 30 answers.",
+    "grpo": "Where objectives conflict and one answer is used, `grpo` scores highest. It makes answers more alike: "
+    "with 30 answers it is below its base where the base writes every kind of answer, and it can find one right "
+    "answer among 30 less often than its base.",
+}
+"""What docs/results.md and docs/more_results.md say of each built-in method, for the card."""
+EVIDENCE = (
+    "The evidence is small models, most of them with about a million weights, on generated tasks: see "
+    "docs/results.md of VPO Gym."
+)
 UNSTATED = "Not stated here. The licence of the base applies as well."
 
 
@@ -182,8 +205,10 @@ def _model_card(
     if results is not None:
         note = "The interval is over prompts for this one run. It does not say how much training runs differ."
         evaluation = f"{inert(results)}\n\n{note}"
+    helps = WHEN_IT_HELPS.get(config.method, "VPO Gym has not studied when this method helps.")
     words = {
         "top": top,
+        "helps": f"{helps} {EVIDENCE}",
         "title": repo.split("/")[-1],
         "description": description,
         "settings": markdown_table(["setting", "value"], rows, "ll"),

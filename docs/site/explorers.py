@@ -1,18 +1,23 @@
 """Write the pages in docs/explore/ and the picture of the first one: `python docs/site/explorers.py runs/conflict`.
 
-The folder holds the runs of `vpo study studies/conflict.toml`. The picture needs Chromium (`make browser`); without it
-the former one stays.
+The folder holds the runs of `vpo study studies/conflict.toml`. A page shows the better base at utility@3. The picture
+needs Chromium (`make browser`); without it the former one stays.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from template import DOCS
 
 from vpo_agent.explore.page import explore_runs
+from vpo_agent.measure.pool import Pool
+from vpo_agent.measure.summary import summarise
+from vpo_agent.report.verdict import FEW
+from vpo_envs.common.wording import counted
 
 sys.path.insert(0, str(DOCS.parent / "tests"))
 
@@ -32,13 +37,20 @@ return distances.indexOf(Math.min(...distances)) + 1;
 """Finds the number of the task whose scores, and numbers of answers that win, are nearest to the means of all tasks."""
 
 
+def better_base(files: Sequence[Path]) -> tuple[Path, str]:
+    """Return the sample file of a base with the higher utility@3 in whole responses, and its label."""
+    pools = {file: Pool.load(file) for file in files}
+    best = max(files, key=lambda file: float(summarise(pools[file]).at_k("utility", FEW).mean()))
+    return best, f"base ({counted(pools[best].rewards.shape[2], 'answer')})"
+
+
 def main(study: Path) -> None:
     """Write the pages, each with a run of VPO, a run of GRPO, and the base of both."""
     for task in TASKS:
         vpo, grpo = (study / task / f"{method}-seed0" for method in ("vpo", "grpo"))
-        runs = [vpo, grpo, vpo / "pool_before.npz"]
-        shown = explore_runs(runs, ["VPO", "GRPO", "base"], DOCS / "explore" / f"{task}.html")
-        print(f"{task}: {shown.tasks} tasks{shown.lacks}")
+        base, label = better_base([run / "pool_before.npz" for run in (vpo, grpo)])
+        shown = explore_runs([vpo, grpo, base], ["VPO", "GRPO", label], DOCS / "explore" / f"{task}.html")
+        print(f"{task}: {shown.tasks} tasks{shown.lacks}, with the {label}")
     if DRIVER is None:
         print(f"{PICTURE} stays as it is: Chromium is not installed (make browser)")
         return

@@ -20,6 +20,8 @@ from processes import run_python
 
 from vpo_agent.command import main
 from vpo_agent.config import TrainConfig
+from vpo_agent.estimators.choices import BUILT_IN
+from vpo_agent.hub import EVIDENCE, WHEN_IT_HELPS
 from vpo_agent.policy.language_model import LMPolicy
 
 
@@ -75,6 +77,22 @@ def test_the_card_of_a_policy_for_one_answer_and_three_says_both(make_run: Calla
     run = make_run(num_answers=[1, 3])
     card = (dry_run(run, tmp_path / "out") / "README.md").read_text()
     assert "gives 3 or 1 answers, as the prompt asks, to tasks" in card
+
+
+@pytest.mark.parametrize("method", ["vpo", "grpo"])
+def test_the_card_says_when_the_method_helps_and_how_sure_that_is(
+    make_run: Callable[..., Path], tmp_path: Path, method: str
+) -> None:
+    card = (dry_run(make_run(method=method), tmp_path / "out") / "README.md").read_text()
+    section = card.partition("### When the method helps\n")[2].partition("\n## ")[0]
+    assert section.strip() == f"{WHEN_IT_HELPS[method]} {EVIDENCE}"
+    assert "small models" in section
+    assert "docs/results.md of VPO Gym" in section
+    assert "](" not in section, "the page is not beside the card, so a link would be dead"
+
+
+def test_every_built_in_method_has_words_for_the_card() -> None:
+    assert set(WHEN_IT_HELPS) == set(BUILT_IN)
 
 
 def test_the_licence_is_that_of_the_option(make_run: Callable[..., Path], tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 from paths import ROOT
 from processes import OFFLINE, PATIENCE, forked_python
+
+from vpo_agent.measure.notices import LITTLE, MUCH
 
 nbclient = pytest.importorskip("nbclient", reason="needs the docs extra, which the dev extra installs")
 nbformat = pytest.importorskip("nbformat")
@@ -51,3 +54,12 @@ def test_a_notebook_runs_and_shows_what_it_holds(
     ).execute()
     assert list(map(kinds, code(run))) == list(map(kinds, code(held)))
     assert printed(code(run)) == printed(code(held))
+
+
+def test_the_quickstart_holds_the_advice_that_training_prints_today() -> None:
+    """The maze's base is near the exact front, so that no training for a search is advised."""
+    text = (ROOT / "docs" / "notebooks" / "quickstart.ipynb").read_text(encoding="utf-8")
+    (utility, front) = re.findall(r"together score ([\d.]+), and the exact fronts allow ([\d.]+), so a search", text)[0]
+    assert 1 - MUCH < float(utility) / float(front) < 1 - LITTLE
+    assert "a search over 30 answers has little to gain from training" in text
+    assert "can make a search better than the model" not in text

@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT / "docs" / "site"))
 
 import commands
 import drawing
+import explorers
 import gallery
 import stage
 import template
@@ -104,6 +105,21 @@ def test_the_start_page_links_to_the_paper_and_to_the_repository_that_the_projec
     assert "(https://arxiv.org/abs/2605.22817)" in page
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert [url in page for url in stage.repository()] == [True] * ("Repository" in project.get("urls", {}))
+
+
+def test_an_explorer_shows_the_better_base_and_says_which_one_it_is() -> None:
+    results = ROOT / "studies" / "results" / "conflict"
+    for task, better in (("tools", 1), ("maze", 3)):
+        bases = [results / task / f"base-{answers}-seed0.npz" for answers in (3, 1)]
+        label = f"base ({better} answer{'s' * (better > 1)})"
+        assert explorers.better_base(bases) == (results / task / f"base-{better}-seed0.npz", label)
+        assert f'"policies":["VPO","GRPO","{label}"]' in (template.DOCS / "explore" / f"{task}.html").read_text("utf-8")
+
+
+def test_the_start_page_says_no_more_of_scalar_rewards_than_the_readme() -> None:
+    sentence = "Reinforcement learning that rewards each answer by itself can make a model's answers alike."
+    assert sentence in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert sentence in stage.landing()
 
 
 def test_the_navigation_follows_a_journey() -> None:

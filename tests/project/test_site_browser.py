@@ -136,6 +136,38 @@ def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+@pytest.mark.slow
+def test_no_page_of_the_site_is_wider_than_the_window(browser: Browser, tmp_path: Path) -> None:
+    """Of the whole site; a table that is wider scrolls by itself, also with the keyboard."""
+    pages, built = tmp_path / "pages", tmp_path / "built"
+    stage.main(pages)
+    build = [sys.executable, "-m", "sphinx", "-Q", "-c", str(template.DOCS / "site"), str(pages), str(built)]
+    subprocess.run(build, check=True)
+    found = sorted(page for page in built.rglob("*.html") if "_static" not in page.parts)
+    assert len(found) > len(list(template.DOCS.glob("*.md")))
+    wide: list[str] = []
+    scrolling: set[str] = set()
+    for page in found:
+        browser.open(page)
+        for width in (390, 1300):
+            browser.resize(width, 900)
+            browser.run("markScrollers()")
+            if browser.run("return document.documentElement.scrollWidth") > width:
+                wide.append(f"{page.relative_to(built)} at {width}")
+            scrollers = browser.run(
+                "return [...document.querySelectorAll('.table-wrapper')]"
+                ".filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.tabIndex)"
+            )
+            assert set(scrollers) <= {0}, f"{page} has a table that the keyboard cannot scroll"
+            if scrollers:
+                scrolling.add(page.stem)
+    assert wide == []
+    assert {"results_tables", "more_results"} <= scrolling
+    browser.resize(1300, 900)
+    browser.open(built / "more_results.html")
+    assert not AXE.exists() or browser.violations() == []
+
+
 @pytest.mark.parametrize(("width", "scheme"), VIEWS)
 @pytest.mark.parametrize("name", ["index", "environments", "maze"])
 def test_pages_of_the_site_fit_and_axe_finds_nothing(
@@ -163,5 +195,5 @@ def test_the_explorer_on_the_start_page_is_live_and_shown_whole(browser: Browser
     browser.wait("return document.querySelector('iframe.hero').style.height")
     with browser.frame("iframe.hero"):
         browser.wait("return document.getElementById('finding')?.textContent")
-        assert browser.text("#finding").startswith("On this task, as the weights move, VPO ")
+        assert browser.text("#finding").startswith("On this task, as the weighting changes, VPO ")
         browser.wait("return document.documentElement.scrollHeight <= innerHeight")

@@ -26,12 +26,13 @@ ALIKE = 0.9
 """Share of prompts whose responses all earn the same, from which a notice says so."""
 FEW = 20
 """Fewest answers that can show that one reward is a copy of another."""
-RARE, REACHED = 0.2, 0.3
-"""Right answers are rare but in reach if one answer passes for at most the first share of the prompts, and one of k
-answers for at least the second."""
+RARE, REACHED, FOUND = 0.2, 0.3, 0.8
+"""Right answers are rare but in reach if one answer solves at most the first share of the prompts, and one of k answers
+solves at least the second. Where objectives conflict and one of k answers solves at least the third share, the
+specialists are what is rare."""
 LITTLE, MUCH = 0.02, 0.1
-"""Shares of the utility of the exact fronts that training could add: up to the first there is little to gain, from the
-second there is much."""
+"""Shares of the utility of the exact fronts that training could add. Up to the first there is next to nothing to gain,
+and from the second there is much. Between them there is little to gain where objectives conflict."""
 CONFLICT = 1.1
 """Gain from the vector on exact fronts, from which the scalar reward gives up answers that some weightings need."""
 
@@ -58,8 +59,9 @@ def prospects(summary: Summary) -> list[str]:
     if not pool.active_rewards().any():
         return []
     sentences = [alike] if (alike := _alike(pool)) else []
-    reached, fronts = _reached(summary), gains_of_fronts(pool)
+    fronts = gains_of_fronts(pool)
     conflict = fronts is not None and fronts.vector_gain >= CONFLICT
+    reached = _reached(summary, conflict)
     if not reached and summary.k >= FEW and (rare := _rare(summary, conflict)):
         return [*sentences, rare]
     if fronts is None and summary.k < FEW:
@@ -96,8 +98,11 @@ def _alike(pool: Pool) -> str:
     )
 
 
-def _reached(summary: Summary) -> str:
-    """Say that one response, or all answers together, reach the exact fronts, so that there is nothing to gain."""
+def _reached(summary: Summary, conflict: bool) -> str:
+    """Say that one response, or all answers together, are at or near the exact fronts, so that there is little to gain.
+
+    Empty if there is more to gain.
+    """
     k, fronts = summary.k, summary.ranked.fronts
     if fronts is None:
         return ""
@@ -108,39 +113,41 @@ def _reached(summary: Summary) -> str:
             "nothing to gain: choose harder tasks"
         )
     together = _utility(summary)
-    if k < FEW or together <= (1 - LITTLE) * highest:
+    if k < FEW or together <= (1 - (MUCH if conflict else LITTLE)) * highest:
         return ""
+    how_much = "nothing" if together > (1 - LITTLE) * highest else "little"
     return (
         f"{k} answers of the model together score {together:.3f}, and the exact fronts allow {highest:.3f}, so a "
-        f"search over {k} answers has nothing to gain from training; train for fewer answers, such as --search-budget 3"
+        f"search over {k} answers has {how_much} to gain from training; train for fewer answers, such as "
+        "--search-budget 3"
     )
 
 
 def _rare(summary: Summary, conflict: bool) -> str:
-    """Say that right answers, or those for some objectives, are rare, and whether a search finds enough to learn from.
+    """Say that right answers, or those for some objectives, are rare, and how to train for a search.
 
-    Empty if they are not rare.
+    Empty if they are not rare. Where objectives conflict, the answers are known to score much less than the exact
+    fronts allow.
     """
     k = summary.k
     once, often = _pass_rate(summary, 1), _pass_rate(summary, k)
-    if once <= RARE:
-        passing = f"one answer passes for {once:.0%} of the prompts, one of {k} answers for {often:.0%}"
-        if often < REACHED:
-            hint = "" if k >= MOST_ANSWERS_OF_A_SEARCH else f"; look with --k {MOST_ANSWERS_OF_A_SEARCH} first"
-            return f"right answers are hardly in reach: {passing}: {_way_out(summary.pool)}{hint}"
-        finding = f"right answers are rare and within reach: {passing}"
-    elif conflict and _falls_short(summary):
+    if conflict and (once > RARE or often >= FOUND):
         assert summary.ranked.fronts is not None  # without fronts no conflict is known
-        highest = float(summary.ranked.fronts.mean())
-        finding = (
+        return (
             f"objectives conflict, and answers for some objectives are rare: {k} answers together score "
-            f"{_utility(summary):.3f}, and the exact fronts allow {highest:.3f}"
+            f"{_utility(summary):.3f}, and the exact fronts allow {float(summary.ranked.fronts.mean()):.3f}, so "
+            "training can make a search better than the model, with --method vpo or multi_rlvr"
         )
-    else:
+    if once > RARE:
         return ""
-    budget = min(k, MOST_ANSWERS_OF_A_SEARCH)
-    advice = f"so training on sets can make a search better than the model, with --search-budget {budget}"
-    return f"{finding}, {advice}" if conflict else f"{finding}, {advice} or --method max_at_k"
+    solved = f"one answer solves {once:.0%} of the prompts, and one of {k} answers solves {often:.0%}"
+    if often < REACHED:
+        hint = "" if k >= MOST_ANSWERS_OF_A_SEARCH else f"; look with --k {MOST_ANSWERS_OF_A_SEARCH} first"
+        return f"right answers are hardly in reach: {solved}: {_way_out(summary.pool)}{hint}"
+    return (
+        f"right answers are rare and within reach: {solved}, so training on sets can make a search better than the "
+        f"model, with --search-budget {min(k, MOST_ANSWERS_OF_A_SEARCH)} or --method max_at_k"
+    )
 
 
 def _utility(summary: Summary) -> float:
@@ -148,14 +155,8 @@ def _utility(summary: Summary) -> float:
     return float(summary.at_k("utility", summary.k).mean())
 
 
-def _falls_short(summary: Summary) -> bool:
-    """Return whether all answers together score much less than the exact fronts allow."""
-    fronts = summary.ranked.fronts
-    return fronts is not None and _utility(summary) <= (1 - MUCH) * float(fronts.mean())
-
-
 def _pass_rate(summary: Summary, k: int) -> float:
-    """Return pass@k; 1 if nothing says what passes."""
+    """Return pass@k; 1 if nothing says what solves a prompt."""
     measure = summary.measures.get(f"pass@{k}")
     return 1.0 if measure is None else float(measure.values.mean())
 

@@ -46,7 +46,8 @@ FIGURES = {
 def make_page(tables: Mapping[str, Any], figures: Mapping[str, Path]) -> Page:
     """Lay out tables and figures."""
     page = Page("Comparison")
-    page.paragraph(" ".join(tables["verdict"]))
+    if tables["verdict"]:
+        page.listing(tables["verdict"])
     _add_figures(page, figures, ("curves",))
     page.table(*means_table(tables, brief=True))
     page.paragraph(f"In brackets, the {tables['interval']}.")

@@ -235,8 +235,12 @@ def make_labels(runs: Sequence[Run]) -> list[str]:
             continue
         peers = [other for peer, other in zip(runs, flat, strict=True) if peer.method == run.method]
         differing = [name for name in settings if any(_differs(name, settings, other) for other in peers)]
+        label = run.method
+        if label == BASE and "num_answers" in differing:  # as in a study
+            differing.remove("num_answers")
+            label = f"{label}, {counted(settings['num_answers'], 'answer')}"
         values = ", ".join(f"{name.removeprefix(OPTION)}={settings[name]}" for name in differing)
-        labels.append(f"{run.method} ({values})" if values else run.method)
+        labels.append(f"{label} ({values})" if values else label)
     return labels
 
 

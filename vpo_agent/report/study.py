@@ -34,8 +34,9 @@ def write_study(tasks: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
     few = min(FEW, many)
     names = list(dict.fromkeys(name_at(kind, k) for kind in ("utility", "best") for k in (few, many)))
     page = Page("The methods on every task")
-    verdicts = [f"{task}: {' '.join(tables['verdict'])}" for task, tables in tasks.items()]
-    page.listing(verdicts)
+    verdicts = [[f"{task}: {headline}" for headline in tables["verdict"]] for task, tables in tasks.items()]
+    if any(verdicts):
+        page.listing([headline for headlines in verdicts for headline in headlines])
     page.figure(draw_study(tasks, names[0], folder / "study.png"), f"{names[0]} on every task")
     first = ""
     for name in names:
@@ -47,7 +48,7 @@ def write_study(tasks: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
     page.paragraph(BOLD)
     page.listing([f"{task}: {_about(tables)}" for task, tables in tasks.items()])
     write_text_atomically(folder / "study.md", page.markdown())
-    return "\n\n".join([*verdicts, first, BOLD])
+    return "\n\n".join([*("\n".join(headlines) for headlines in verdicts if headlines), first, BOLD])
 
 
 def study_table(tasks: Mapping[str, Mapping[str, Any]], name: str) -> Table:

@@ -1,4 +1,4 @@
-"""The verdict of a comparison or an evaluation: what its tables say, in at most three sentences."""
+"""The verdict of a comparison or an evaluation: what its tables say, in at most three headlines."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ class Comparison(NamedTuple):
     p: float
     adjusted: float
     """The p-value, adjusted over all comparisons of a verdict (Benjamini and Hochberg)."""
+    bases: int = 0
+    """The number of bases of which the other is the best at the measure; 0 if the other is trained."""
 
     @property
     def said(self) -> Verdict:
@@ -54,6 +56,21 @@ class Comparison(NamedTuple):
         """Whether the interval excludes zero, but the adjusted p-value does not."""
         return self.said == "INCONCLUSIVE" and (self.band.low > 0 or self.band.high < 0)
 
+    @property
+    def said_in_full(self) -> str:
+        """The verdict, with a remark if only the unadjusted interval excludes zero."""
+        return f"{self.said}: {UNADJUSTED}" if self.only_unadjusted else self.said
+
+    @property
+    def direction(self) -> str:
+        """How the method's mean compares with that of the other."""
+        return "higher" if self.band.mean > 0 else "lower"
+
+    @property
+    def size(self) -> Band:
+        """The difference; of a method that is significantly lower, its absolute value."""
+        return Band(-self.band.mean, -self.band.high, -self.band.low) if self.said == "FAIL" else self.band
+
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
         head = {"measure": self.name, "method": self.method.label, "other": self.other.label, "verdict": self.said}
@@ -61,52 +78,62 @@ class Comparison(NamedTuple):
 
 
 def compared(methods: Sequence[Method], baseline: Method) -> list[Comparison]:
-    """Compare all methods with the baseline, and with the base if it is there.
+    """Compare the trained methods, in every headline measure, with the baseline and with the better base.
 
-    A pool that was sampled before the first step, or is labelled ``base`` or ``before``, is of the base. Methods are
-    compared with the better base at the measure: in the last headline, and in all where the baseline is a base or only
-    one method is trained.
+    A pool that was sampled before the first step, or is labelled ``base`` or ``before``, is of the base. The better
+    base has the higher mean of the measure. A baseline that is a base adds no comparison.
     """
     bases = [method for method in methods if _is_base(method)]
-    trained = [method for method in methods if method not in bases]
-    if len(methods) < 2 or not trained:
+    trained = [method for method in methods if not _is_base(method)]
+    if len(methods) < 2:
         return []
-    names = headlines(methods)
-    duels, against_base = names, names[:0]
-    if bases:
-        alone = len(trained) < 2 or baseline in bases
-        duels, against_base = (names[:0], names) if alone else (names[:2], names[-1:])
-    pairs = [(name, method, baseline) for name in duels for method in trained if method is not baseline]
-    for name in against_base:
-        better = max(bases, key=lambda base: float(base.values(name).mean()))
-        pairs += [(name, method, better) for method in trained]
+    pairs: list[tuple[str, Method, Method]] = []
+    for name in headlines(methods):
+        if not _is_base(baseline):
+            pairs += [(name, method, baseline) for method in trained if method is not baseline]
+        if bases:
+            better = max(bases, key=lambda base: float(base.values(name).mean()))
+            pairs += [(name, method, better) for method in trained]
     levels = [method.p_value(name, other) for name, method, other in pairs]
     return [
-        Comparison(name, method, other, method.band(method.values(name), other.values(name)), level, corrected)
+        Comparison(
+            name,
+            method,
+            other,
+            method.band(method.values(name), other.values(name)),
+            level,
+            corrected,
+            len(bases) if _is_base(other) else 0,
+        )
         for (name, method, other), level, corrected in zip(pairs, levels, adjusted(levels), strict=True)
     ]
 
 
 def verdict(comparisons: Sequence[Comparison]) -> list[str]:
-    """Return a sentence for each headline measure: the best method against the baseline, or all against the base.
+    """Return a headline for each headline measure.
 
-    A sentence begins with ``PASS`` if a method is significantly better, with ``FAIL`` if it is significantly worse, and
+    Its first sentence compares the best of the other trained methods with the baseline, and the second one compares
+    each trained method with the better base. Either is left out where there is nothing to compare. Each comparison
+    ends with ``PASS`` if the method scores significantly higher, with ``FAIL`` if it scores significantly lower, and
     otherwise with ``INCONCLUSIVE``.
     """
-    of_sentence: dict[tuple[str, bool], list[Comparison]] = {}
+    of_measure: dict[str, list[Comparison]] = {}
     for comparison in comparisons:
-        of_sentence.setdefault((comparison.name, _is_base(comparison.other)), []).append(comparison)
-    return [
-        _against_base(name, members) if is_base else _duel(max(members, key=lambda one: float(one.band.mean)))
-        for (name, is_base), members in of_sentence.items()
-    ]
+        of_measure.setdefault(comparison.name, []).append(comparison)
+    lines = []
+    for name, members in of_measure.items():
+        duels = [comparison for comparison in members if not comparison.bases]
+        against_base = [comparison for comparison in members if comparison.bases]
+        sentences = ([_duel(duels)] if duels else []) + ([_against_base(against_base)] if against_base else [])
+        lines.append(f"{_heading(name)}: {' '.join(sentences)}")
+    return lines
 
 
 def adjustment(comparisons: Sequence[Comparison]) -> str:
     """Say what PASS and FAIL mean here; empty if nothing is compared."""
     if not comparisons:
         return ""
-    meaning = f"PASS and FAIL: better or worse with a p-value below {LEVEL:g}"
+    meaning = f"PASS and FAIL: higher or lower with a p-value below {LEVEL:g}"
     if len(comparisons) == 1:
         return f"{meaning}."
     over = f"adjusted over the {len(comparisons)} differences of the verdict (Benjamini and Hochberg)"
@@ -130,46 +157,43 @@ def standing(method: Method) -> list[str]:
     return sentences
 
 
-def _duel(comparison: Comparison) -> str:
-    """Say which of two methods is ahead in one measure."""
-    name, method, other, band = comparison[:4]
-    lower, higher = sorted((method, other), key=lambda one: float(one.values(name).mean()))
-    if lower is method:
-        band = Band(-band.mean, -band.high, -band.low)
-    means = " against ".join(_short(float(one.values(name).mean())) for one in (higher, lower))
-    heading, difference = f"{comparison.said}: {_heading(name)}", _with_interval(band)
-    if comparison.said != "INCONCLUSIVE":
-        return f"{heading}, {higher.label} leads {lower.label} by {difference}: {means}."
-    why = f" ({UNADJUSTED})" if comparison.only_unadjusted else ""
-    return f"{heading}, {higher.label} and {lower.label} do not differ significantly, by {difference}{why}: {means}."
+def _duel(comparisons: Sequence[Comparison]) -> str:
+    """Compare the best of the other trained methods with the baseline."""
+    best = max(comparisons, key=lambda one: float(one.band.mean))
+    which = f", the best of the {len(comparisons)} others," if len(comparisons) > 1 else ""
+    method, other = (_short(float(one.values(best.name).mean())) for one in (best.method, best.other))
+    difference = _with_interval(best.size)
+    if best.said == "INCONCLUSIVE":
+        relation = f"does not differ significantly from {best.other.label}, by {difference}"
+    else:
+        relation = f"is {best.direction} than {best.other.label} by {difference}"
+    return f"{best.method.label}{which} {relation}: {method} against {other} ({best.said_in_full})."
 
 
-def _against_base(name: str, comparisons: Sequence[Comparison]) -> str:
-    """Compare each method with its base."""
-    changes = []
-    for comparison in comparisons:
-        band, label = comparison.band, comparison.method.label
-        if comparison.said == "FAIL":
-            changes.append(f"{label} loses {_with_interval(Band(-band.mean, -band.high, -band.low))}")
-        elif comparison.said == "PASS":
-            changes.append(f"{label} gains {_with_interval(band)}")
-        else:
-            why = f" ({UNADJUSTED})" if comparison.only_unadjusted else ""
-            changes.append(f"{label} changes by {_with_interval(band)}{why}")
-    said = dict.fromkeys(comparison.said for comparison in comparisons)
-    whose = [f"{word} for {' and '.join(one.method.label for one in comparisons if one.said == word)}" for word in said]
-    words = next(iter(said)) if len(said) == 1 else ", ".join(whose)
-    base = comparisons[0].other.label
-    base_in_words = f"the {base}" if base.startswith("base, ") else "the base"
-    return f"{words}: {_heading(name)}, {' and '.join(changes)} against {base_in_words}."
+def _against_base(comparisons: Sequence[Comparison]) -> str:
+    """Compare each trained method with the better base."""
+    base, bases = comparisons[0].other, comparisons[0].bases
+    phrases = []
+    for one in comparisons:
+        relation = "does not differ significantly," if one.said == "INCONCLUSIVE" else f"is {one.direction}"
+        phrases.append(f"{one.method.label} {relation} by {_with_interval(one.size)} ({one.said_in_full})")
+    listed = ", and ".join(phrases) if len(phrases) < 3 else "; ".join([*phrases[:-1], f"and {phrases[-1]}"])
+    which = "The better base" if bases > 1 else "The base"
+    named = "" if base.label in ("base", "before") else f" ({base.label})"
+    return f"{which}{named} has {_short(float(base.values(comparisons[0].name).mean()))}: {listed}."
 
 
 def _heading(name: str) -> str:
     kind, _, rest = name.partition("@")
     k, _, drawn = rest.partition(" ")
-    answers = " ".join([counted(int(k), "answer"), drawn]).strip()
-    meaning = {"utility": "weighting unknown", "best": "weighting fixed", "pass": "one of which must pass"}
-    return f"With {answers}, {meaning[kind]} ({kind}@{k})"
+    answers, several = counted(int(k), "answer"), int(k) > 1
+    of_answers = f"the best of {answers}" if several else answers
+    meaning = {
+        "utility": f"Score of {of_answers}, averaged over random weightings",
+        "best": f"Scalar reward of {of_answers}",
+        "pass": f"Share of tasks that {'one of ' if several else ''}{answers} solves",
+    }
+    return f"{meaning[kind]}{f', {drawn}' if drawn else ''} ({kind}@{k})"
 
 
 def _with_interval(band: Band) -> str:

@@ -85,8 +85,10 @@ def focused(browser: Browser) -> str:
 def test_the_first_screen_shows_the_point_before_anything_is_touched(browser: Browser, three: Path) -> None:
     browser.resize(1366, 860)
     browser.open(three)
-    assert browser.text("#finding").startswith(
-        "On this task, as the weights move, vpo wins with 3 different answers and grpo has one answer for all of them."
+    assert browser.text("#finding") == (
+        "On this task, as the weighting changes, vpo wins with 3 different answers and grpo has one answer for all of "
+        "them. Mean score over all weightings: vpo 0.61, grpo 0.40, best possible 0.61; mean of the 2 tasks on this "
+        "page: vpo 0.61, grpo 0.40, best possible 0.61."
     )
     script = "return [...document.querySelectorAll('.panel')].map((panel) => panel.querySelectorAll('.area').length)"
     assert browser.run(script) == [3, 1, 4]

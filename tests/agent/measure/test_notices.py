@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from paths import ROOT
 from pools import maze_pool, random_pool
 
 from vpo_agent.measure.measures import measures
-from vpo_agent.measure.notices import about_rewards, good_rewards, no_signal, notices, prospects
+from vpo_agent.measure.notices import (
+    FOUND,
+    LITTLE,
+    MUCH,
+    RARE,
+    REACHED,
+    about_rewards,
+    good_rewards,
+    no_signal,
+    notices,
+    prospects,
+)
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.summary import summarise
 from vpo_envs import Status
@@ -140,28 +153,83 @@ def test_it_is_said_whether_a_search_has_room_above_the_model() -> None:
     )
     assert edge == own, "without an exact front, --threshold says what passes"
     assert edge == [
-        "right answers are rare and within reach: one answer passes for 2% of the prompts, one of 25 answers for 60%, "
-        "so training on sets can make a search better than the model, with --search-budget 25 or --method max_at_k"
+        "right answers are rare and within reach: one answer solves 2% of the prompts, and one of 25 answers solves "
+        "60%, so training on sets can make a search better than the model, with --search-budget 25 or --method max_at_k"
     ]
     assert beyond[0].startswith(
-        "right answers are hardly in reach: one answer passes for 0% of the prompts, one of 25 answers"
+        "right answers are hardly in reach: one answer solves 0% of the prompts, and one of 25 answers solves 10%"
     )
     assert beyond[0].endswith("; look with --k 128 first"), "another size of the same pool may say otherwise"
     points = np.array([[1.0, 0], [0, 1], [0.6, 0.6]])
     rare = replace(prompts(24), fronts=(points,) * 40)
-    assert prospects(summarise(rare, threshold=0.9))[0].endswith("model, with --search-budget 25"), (
-        "objectives conflict"
-    )
+    (advice,) = prospects(summarise(rare, threshold=0.9))
+    assert advice.endswith("model, with --search-budget 25 or --method max_at_k"), "also where objectives conflict"
     compromise = np.full((40, 25, 1, 2), 0.6)
     *_, missed = prospects(summarise(replace(rare, rewards=compromise)))
     assert missed.startswith(
         "objectives conflict, and answers for some objectives are rare: 25 answers together score 0.6"
     )
+    assert missed.endswith("with --method vpo or multi_rlvr")
     many = prompts(24)
     wide = replace(
         many, rewards=np.pad(many.rewards, ((0, 0), (0, 104), (0, 0), (0, 0))), status=np.zeros((40, 129, 1), np.int8)
     )
     assert "with --search-budget 128 or" in prospects(summarise(wide))[0], "no larger budget is accepted"
+
+
+CONFLICT = np.array([[1.0, 0], [0, 1], [0.6, 0.6]])
+"""A front with two specialists and a compromise."""
+
+
+def conflicting(prompts_with: list[int]) -> Pool:
+    """A pool of 20 prompts with 25 answers each, of which the points of a front are found on so many prompts."""
+    rewards = np.zeros((20, 25, 1, 2), dtype=np.float32)
+    for number, (point, prompts) in enumerate(zip(CONFLICT, prompts_with, strict=True)):
+        rewards[:prompts, number] = point
+    return replace(
+        flat_pool([[0, 0]]),
+        rewards=rewards,
+        status=np.zeros((20, 25, 1), dtype=np.int8),
+        active=np.ones((20, 2), dtype=bool),
+        scalar_weights=np.full((20, 2), 0.5),
+        indices=np.arange(20),
+        objectives=("a", "b"),
+        fronts=(CONFLICT,) * 20,
+    )
+
+
+def test_where_objectives_conflict_and_all_answers_are_near_the_front_no_search_is_advised() -> None:
+    """One answer seldom is the compromise, as on the maze, and that alone is no reason to train for a search."""
+    for compromises in (16, 2):
+        (advice,) = prospects(summarise(conflicting([20, 17, compromises])))
+        assert re.fullmatch(
+            r"25 answers of the model together score 0\.7\d\d, and the exact fronts allow 0\.7\d\d, so a search over "
+            r"25 answers has little to gain from training; train for fewer answers, such as --search-budget 3",
+            advice,
+        )
+    (advice,) = prospects(summarise(conflicting([20, 20, 20])))
+    assert "a search over 25 answers has nothing to gain" in advice
+
+
+def test_where_the_compromise_is_found_and_specialists_are_rare_vpo_or_multi_rlvr_are_advised() -> None:
+    (found,) = prospects(summarise(conflicting([2, 2, 18])))
+    assert found.startswith("objectives conflict, and answers for some objectives are rare: 25 answers together")
+    assert found.endswith("so training can make a search better than the model, with --method vpo or multi_rlvr")
+    (seldom,) = prospects(summarise(conflicting([2, 2, 12])))
+    assert seldom.startswith("right answers are rare and within reach")
+    assert seldom.endswith("with --search-budget 25 or --method max_at_k")
+
+
+def test_the_page_states_the_bounds_of_the_notices() -> None:
+    page = (ROOT / "docs" / "when_a_vector_pays.md").read_text(encoding="utf-8")
+    section = page.partition("## Measure the headroom")[2].partition("\n## ")[0]
+    near, far = (f"{1 - share:g}".lstrip("0") for share in (LITTLE, MUCH))
+    rare, reached, found = (f"{share:g}".lstrip("0") for share in (RARE, REACHED, FOUND))
+    assert f"have more than {near} of the utility of the exact front" in section
+    assert f"have between {far} and {near} of the utility of the exact front" in section
+    assert f"pass@1 is above {rare} or pass@128 is at least {found}" in section
+    assert f"pass@1 is at most {rare} and pass@128 is at least {reached}" in section
+    assert f"pass@128 is below {reached}" in section
 
 
 def test_where_the_scorer_failed_that_is_said_and_nothing_of_the_model() -> None:

@@ -107,8 +107,8 @@ def test_runs_become_methods_and_a_report(
     assert {row["method"] for row in tables["differences"]} == {"vpo"}
     assert {(row["method"], row["other"]) for row in tables["comparisons"]} == {("vpo", "grpo")}
     for row, sentence in zip(tables["comparisons"], tables["verdict"], strict=True):
-        assert sentence.startswith(f"{row['verdict']}: ")
-    assert "PASS and FAIL: better or worse with a p-value below 0.05, adjusted over the 3 differences" in printed
+        assert row["verdict"] in re.findall(r"\(([A-Z]+)[:)]", sentence)
+    assert "PASS and FAIL: higher or lower with a p-value below 0.05, adjusted over the 3 differences" in printed
     names = {file.name for file in out.iterdir()}
     figures = {"curves.png", "learning.png", "fronts.png"}
     assert names == {"report.html", "compare.md", "compare.json", *figures}
@@ -239,6 +239,16 @@ def test_an_untrained_pool_is_not_the_trained_method(tmp_path: Path) -> None:
     assert make_labels([read_run(run), read_run(run / "pool_middle.npz")]) == ["vpo (steps=20)", "vpo (steps=10)"]
     with pytest.raises(ValueError, match="are both vpo with seed 0, which is one run, not two"):
         compare_runs([run, run / "pool_end.npz"], out=tmp_path / "report")
+
+
+def test_the_base_is_named_by_the_number_of_answers_of_a_response_as_in_a_study(tmp_path: Path) -> None:
+    paths = []
+    for answers in (1, 3):
+        pool = _seeded("vpo", 0, answers)
+        path = tmp_path / f"base-{answers}.npz"
+        replace(pool, source={**pool.source, "step": 0, "num_answers": answers}).save(path)
+        paths.append(path)
+    assert make_labels([read_run(path) for path in paths]) == ["base, 1 answer", "base, 3 answers"]
 
 
 def test_a_larger_pool_counts_with_as_many_answers(tmp_path: Path) -> None:

@@ -120,7 +120,9 @@ def test_a_saved_pool_becomes_a_folder(
     three, front = (
         f"{value:.3f}".lstrip("0") for value in (rows["utility@3 in whole responses"]["mean"], found["front_utility"])
     )
-    assert re.match(rf"With 3 answers.*: {three} \[.*\] of the {front} that the exact front allows\.\n", printed)
+    assert re.match(
+        rf"Score of the best of 3 answers, .*: {three} \[.*\] of the {front} that the exact front allows\.\n", printed
+    )
     assert 2 * printed.count("\n| ") < (out / "eval.md").read_text(encoding="utf-8").count("\n| ")
     page = (out / "eval.md").read_text(encoding="utf-8")
     assert printed.split("\n\n")[1] in page

@@ -56,7 +56,7 @@ def test_every_method_has_a_row_and_every_task_a_column(tmp_path: Path) -> None:
     page = (tmp_path / "study.md").read_text(encoding="utf-8")
     assert "| vpo − baseline |" in printed
     assert printed.splitlines()[-1] in page
-    verdicts = [f"{task}: {' '.join(one['verdict'])}" for task, one in tasks.items()]
+    verdicts = ["\n".join(f"{task}: {headline}" for headline in one["verdict"]) for task, one in tasks.items()]
     assert printed.split("\n\n")[: len(verdicts)] == verdicts
     assert [line for line in page.splitlines() if line.startswith("## ")] == [
         "## utility@3 drawn singly ↑",

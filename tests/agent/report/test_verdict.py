@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,7 +11,7 @@ from scipy import stats
 from vpo_agent.measure.pool import Pool
 from vpo_agent.measure.summary import summarise
 from vpo_agent.report.methods import Method
-from vpo_agent.report.verdict import adjustment, compared, verdict
+from vpo_agent.report.verdict import _heading, adjustment, compared, verdict
 
 
 def method(label: str, good: float) -> Method:
@@ -38,35 +40,56 @@ def said(methods: list[Method], baseline: Method) -> list[str]:
     return verdict(compared(methods, baseline))
 
 
-def test_the_best_method_leads_where_the_interval_excludes_zero() -> None:
+def test_a_headline_says_what_is_measured_who_is_higher_and_by_how_much() -> None:
     strong, weak = method("vpo", 0.9), method("grpo", 0.4)
-    first, *_, last = said([strong, weak], weak)
-    assert first.startswith(
-        "PASS: With 3 answers drawn singly, weighting unknown (utility@3), vpo leads grpo by .500 [.3"
+    first, second = said([strong, weak], weak)
+    head = "Score of the best of 3 answers, averaged over random weightings, drawn singly (utility@3): "
+    assert first.startswith(f"{head}vpo is higher than grpo by .500 [.3")
+    assert first.endswith("]: .900 against .400 (PASS).")
+    assert second.startswith(
+        "Share of tasks that one of 3 answers solves (pass@3): vpo is higher than grpo by .500 [.3"
     )
-    assert first.endswith(": .900 against .400.")
-    assert last.startswith("PASS: With 3 answers, one of which must pass (pass@3), vpo leads grpo by .500 [.3")
 
 
-def test_the_baseline_may_lead_and_equal_methods_are_level() -> None:
+def test_the_baseline_may_be_higher_and_equal_methods_do_not_differ() -> None:
     strong, weak = method("grpo", 0.9), method("vpo", 0.4)
     lines = said([strong, weak], strong)
-    assert all(line.startswith("FAIL: With 3") for line in lines)
-    assert all("grpo leads vpo by .500 [.3" in line for line in lines)
-    alike = said([method("a", 0.5), method("b", 0.5)], method("b", 0.5))
-    assert all(line.startswith("INCONCLUSIVE: With 3") for line in alike)
-    assert all("b and a do not differ significantly, by .000 [.000, .000]" in line for line in alike)
+    assert all("vpo is lower than grpo by .500 [.3" in line for line in lines)
+    assert all(line.endswith("]: .400 against .900 (FAIL).") for line in lines)
+    other = method("b", 0.5)
+    alike = said([method("a", 0.5), other], other)
+    assert all("a does not differ significantly from b, by .000 [.000, .000]: .500" in line for line in alike)
+    assert all(line.endswith("(INCONCLUSIVE).") for line in alike)
 
 
-def test_trained_methods_are_also_set_against_the_untrained_model() -> None:
-    base, better, worse = method("base, 1 answer", 0.5), method("vpo", 0.9), method("grpo", 0.1)
-    *duels, last = said([base, better, worse], worse)
-    assert [line.partition(" (")[2].partition(")")[0] for line in duels] == ["utility@3", "pass@3"]
-    assert not any("base" in line for line in duels)
-    assert last.startswith("PASS for vpo, FAIL for grpo: With 3 answers")
-    assert "vpo gains .400 [.2" in last
-    assert "grpo loses .400 [.2" in last
-    assert last.endswith("against the base, 1 answer.")
+def test_every_headline_sets_each_trained_method_against_the_better_base() -> None:
+    weak, base = method("base, 1 answer", 0.2), method("base, 3 answers", 0.5)
+    better, same, worse = method("vpo", 0.9), method("max_at_k", 0.5), method("grpo", 0.1)
+    headlines = said([weak, base, better, same, worse], worse)
+    assert [re.findall(r"\((\w+@3)\)", line) for line in headlines] == [["utility@3"], ["pass@3"]]
+    for line in headlines:
+        duel, _, against_base = line.partition(" The better base (base, 3 answers) has .500: ")
+        assert ": vpo, the best of the 2 others, is higher than grpo by .800 [" in duel
+        vpo, max_at_k, grpo = against_base.split("; ")
+        assert re.fullmatch(r"vpo is higher by \.400 \[.*\] \(PASS\)", vpo)
+        assert max_at_k == "max_at_k does not differ significantly, by .000 [.000, .000] (INCONCLUSIVE)"
+        assert re.fullmatch(r"and grpo is lower by \.400 \[.*\] \(FAIL\)\.", grpo)
+    comparisons = compared([weak, base, better, same, worse], worse)
+    assert f"adjusted over the {len(comparisons)} differences" in adjustment(comparisons)
+    assert len(comparisons) == 2 * (2 + 3), "two with the baseline and three with the base, in each headline"
+    assert [one.adjusted for one in comparisons] == pytest.approx(
+        stats.false_discovery_control([one.p for one in comparisons])
+    )
+
+
+def test_a_baseline_that_is_a_base_and_a_method_alone_are_set_against_the_base_only() -> None:
+    base, trained, other = method("base", 0.5), method("vpo", 0.9), method("grpo", 0.1)
+    for line in said([base, trained, other], base):
+        assert re.search(
+            r"\): The base has \.500: vpo is higher by .* \(PASS\), and grpo is lower by .* \(FAIL\)\.$", line
+        )
+    for line in said([base, trained], trained):
+        assert re.search(r"\): The base has \.500: vpo is higher by .* \(PASS\)\.$", line)
 
 
 def test_a_verdict_is_adjusted_over_all_that_it_compares() -> None:
@@ -80,9 +103,8 @@ def test_a_verdict_is_adjusted_over_all_that_it_compares() -> None:
         stats.false_discovery_control([one.p for one in comparisons])
     )
     sentence = verdict(comparisons)[0]
-    assert sentence.startswith("INCONCLUSIVE: With 3 answers")
-    assert "best and grpo do not differ significantly, by .100 [.0" in sentence
-    assert "(only the unadjusted 95 % interval excludes 0): .600 against .500." in sentence
+    assert "best, the best of the 7 others, does not differ significantly from grpo, by .100 [.0" in sentence
+    assert "]: .600 against .500 (INCONCLUSIVE: only the unadjusted 95 % interval excludes 0)." in sentence
     assert f"adjusted over the {len(comparisons)} differences of the verdict" in adjustment(comparisons)
     assert comparisons[0].as_json()["verdict"] == "INCONCLUSIVE"
 
@@ -94,8 +116,16 @@ def test_a_method_alone_has_no_verdict(label: str) -> None:
     assert adjustment([]) == ""
 
 
-def test_methods_are_set_against_the_better_base_however_many_answers_it_writes() -> None:
+def test_the_better_base_is_the_one_with_the_higher_mean_however_many_answers_it_writes() -> None:
     weak, strong, trained = method("base, 3 answers", 0.1), method("base, 1 answer", 0.9), method("vpo", 0.5)
-    last = said([weak, strong, trained], weak)[-1]
-    assert last.startswith("FAIL: With 3 answers")
-    assert last.endswith("against the base, 1 answer.")
+    for line in said([weak, strong, trained], weak):
+        assert "The better base (base, 1 answer) has .900: vpo is lower by .400" in line
+
+
+def test_the_measures_are_named_also_for_a_single_answer() -> None:
+    headings = [_heading(name) for name in ("utility@1 drawn singly", "best@30 drawn singly", "pass@1")]
+    assert headings == [
+        "Score of 1 answer, averaged over random weightings, drawn singly (utility@1)",
+        "Scalar reward of the best of 30 answers, drawn singly (best@30)",
+        "Share of tasks that 1 answer solves (pass@1)",
+    ]

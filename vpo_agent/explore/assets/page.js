@@ -222,8 +222,8 @@ function showFinding() {
   const scores = (sets) => sets.map((set) => `${set.front ? "best possible" : set.label} ${fixed(set.mean)}`).join(", ");
   const count = data.tasks.length;
   const overall = view.sets.map((set, place) => ({ ...set, mean: average(everySet().map((sets) => sets[place].mean)) }));
-  byId("finding").textContent = `On this task, as the weights move, ${listed(winners)}. Mean score over all weightings: ${scores(view.sets)}`
-    + (count > 1 ? `; on all ${count} tasks: ${scores(overall)}.` : ".");
+  byId("finding").textContent = `On this task, as the weighting changes, ${listed(winners)}. Mean score over all weightings: ${scores(view.sets)}`
+    + (count > 1 ? `; mean of the ${count} tasks on this page: ${scores(overall)}.` : ".");
 }
 
 function showAnswers() {
@@ -301,7 +301,7 @@ function showAll() {
       html("td", { class: "r" }, fixed(average(all.map((sets) => sets[place].mean)))),
       html("td", { class: "r" }, average(winners).toFixed(1)));
   });
-  const titles = ["Policy", `Score under these weights, mean of ${data.tasks.length} tasks`, "Over all weightings", "Answers that win somewhere"];
+  const titles = ["Policy", `Score under these weights, mean of the ${data.tasks.length} tasks on this page`, "Over all weightings", "Answers that win somewhere"];
   byId("all").replaceChildren(html("thead", {}, html("tr", {}, titles.map((title, i) => html("th", { scope: "col", class: i > 1 ? "r" : null }, title)))),
     html("tbody", {}, rows));
 }
