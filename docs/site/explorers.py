@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from template import DOCS
 
-from vpo_agent.explore.page import explore_runs
-from vpo_agent.measure.pool import Pool
-from vpo_agent.measure.summary import summarise
-from vpo_agent.report.verdict import FEW
-from vpo_envs.common.wording import counted
+from vpo_agent.explore.page import better_base, explore_runs
 
 sys.path.insert(0, str(DOCS.parent / "tests"))
 
@@ -35,13 +30,6 @@ const distances = rows.map((row) => row.reduce((sum, value, i) => sum + (value -
 return distances.indexOf(Math.min(...distances)) + 1;
 """
 """Finds the number of the task whose scores, and numbers of answers that win, are nearest to the means of all tasks."""
-
-
-def better_base(files: Sequence[Path]) -> tuple[Path, str]:
-    """Return the sample file of a base with the higher utility@3 in whole responses, and its label."""
-    pools = {file: Pool.load(file) for file in files}
-    best = max(files, key=lambda file: float(summarise(pools[file]).at_k("utility", FEW).mean()))
-    return best, f"base ({counted(pools[best].rewards.shape[2], 'answer')})"
 
 
 def main(study: Path) -> None:

@@ -158,18 +158,19 @@ def run_and_report(arguments: argparse.Namespace) -> None:
 
 
 def _explore(runs: Sequence[StudyRun], out: Path) -> None:
-    """Write the page on which one run of each policy, if it ran here, stands beside the others, a base last."""
+    """Write the page on which one run of each policy, if it ran here, stands beside the others and the better base."""
     first_run: dict[str, Path] = {}
     for run in runs:
         if run.part is None and run.finished_here:
             first_run.setdefault(run.label, run.folder)
     if not first_run:
         return
-    base = next(iter(first_run.values())) / "pool_before.npz"
-    if base.is_file():
-        first_run["base"] = base
-    shown = list(first_run)[-EXPLORED:]
-    from vpo_agent.explore.page import explore_runs
+    from vpo_agent.explore.page import better_base, explore_runs
 
+    bases = [folder / "pool_before.npz" for folder in first_run.values()]
+    if bases := [base for base in bases if base.is_file()]:
+        base, label = better_base(bases)
+        first_run[label] = base
+    shown = list(first_run)[-EXPLORED:]
     explore_runs([first_run[label] for label in shown], shown, out)
     print(f"change the weighting and see whose answer wins: {out}")

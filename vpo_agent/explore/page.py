@@ -19,8 +19,10 @@ from envs_data.parsing import parse_json
 from vpo_agent.explore.template import MAX_BYTES, check_out, fill, transcripts_of, write_page
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.measure.sampling import environment_of
+from vpo_agent.measure.summary import summarise
 from vpo_agent.progress import progress
 from vpo_agent.report.runs import Run, check_comparable, first_answers, make_labels, read_run
+from vpo_agent.report.verdict import FEW
 from vpo_envs import Status, UnknownFront
 from vpo_envs.common.wording import counted, cut
 from vpo_envs.core import AnyEnv
@@ -45,6 +47,17 @@ class Explored(NamedTuple):
     tasks: int
     lacks: str
     """What the page cannot show, and why; empty if it shows everything."""
+
+
+def better_base(files: Sequence[Path]) -> tuple[Path, str]:
+    """Return the sample file of the base with the highest utility@3, in whole responses if it can be, and its label.
+
+    Where a file has fewer than three answers to a task, the utility of that number counts.
+    """
+    pools = {file: Pool.load(file) for file in files}
+    k = min(FEW, *(pool.answers().shape[1] for pool in pools.values()))
+    best = max(files, key=lambda file: float(summarise(pools[file]).at_k("utility", k).mean()))
+    return best, f"base ({counted(pools[best].rewards.shape[2], 'answer')})"
 
 
 def explore_runs(

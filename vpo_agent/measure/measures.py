@@ -169,7 +169,7 @@ def _pass_rates(passed: Floats | None, shown: Sequence[int]) -> Iterator[Measure
             f"pass@{k}",
             counted(k, "answer"),
             "higher",
-            "chance that one of k answers solves the task",
+            "share of tasks that one of k answers solves",
             values,
             headline=False,
         )
