@@ -1,4 +1,4 @@
-"""The README's Python code runs as it stands."""
+"""README and results stay short, and the README's Python code runs as it stands."""
 
 import re
 from pathlib import Path
@@ -14,6 +14,13 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), 
 def test_the_readme_shows_code_and_stays_short() -> None:
     assert BLOCKS
     assert len(README.read_text(encoding="utf-8").split()) <= 1000
+
+
+def test_the_results_stay_short() -> None:
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    text = re.sub(r"<!-- table: .*?<!-- end -->|```.*?```", "", text, flags=re.DOTALL)
+    words = re.sub(r"<!-- .*? -->|\]\([^)]*\)", "", text).split()
+    assert len([word for word in words if re.search("[a-z]", word, re.IGNORECASE)]) <= 1500
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))

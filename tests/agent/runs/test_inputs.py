@@ -288,7 +288,8 @@ def test_a_study_names_a_run_that_was_made_with_other_rewards(
     first, second = runs()
     train_and_report(first.config)
     assert runs_with_changed_inputs(runs(), accept=False) == []
-    (folder / "marks.py").write_text("MARK = 'b'\n")
+    # Another content that scores alike: rewards that cannot tell answers apart are refused when the run is resumed.
+    (folder / "marks.py").write_text("MARK = 'a' * 1\n")
     with pytest.raises(ValueError, match=r"the run in '.*tiny/vpo-seed0' was made with other contents of marks.py"):
         runs_with_changed_inputs(runs(), accept=False)
     (changed,) = runs_with_changed_inputs(runs(), accept=True)
@@ -300,7 +301,7 @@ def test_a_study_names_a_run_that_was_made_with_other_rewards(
     keep_data(first, first.folder, commit="")
     shutil.rmtree(first.folder)
     assert runs_with_changed_inputs(runs(), accept=False) == []
-    (folder / "marks.py").write_text("MARK = 'c'\n")
+    (folder / "marks.py").write_text("MARK = 'a' * 1 * 1\n")
     with pytest.raises(ValueError, match=r"the data file '.*vpo-seed0.npz' was made with other contents of marks.py"):
         runs_with_changed_inputs(runs(), accept=False)
     assert runs_with_changed_inputs(runs(), accept=True) == [first]
