@@ -21,8 +21,9 @@ left alone:
     <!-- value: conflict maze vpo answers haste -->  the share of answers that are best at something
     <!-- end -->                                     after each of them
 
-``tasks=`` and ``methods=`` choose what is shown. Methods are base-1 and base-3, by the answers in a response, and those
-of the study. Verdicts are adjusted over the table of all tasks and methods of the study, whichever are shown.
+``tasks=`` and ``methods=`` choose what is shown, and ``without=diversity`` leaves out a column of one task.
+Methods are base-1 and base-3, by the answers in a response, and those of the study. Verdicts are adjusted over the
+table of all tasks and methods of the study, whichever are shown.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
 from typing import cast, get_args
@@ -58,14 +59,14 @@ from tables import (
     tables_of,
 )
 
-from vpo_agent.pages.page import markdown_table
+from vpo_agent.pages.page import Table, markdown_table
 from vpo_agent.runs.study_file import read_study
 
 ROOT = STUDIES.parent
 APPENDIX = Path("docs/results_tables.md")
 BASES = {"base-1": "base, 1 answer", "base-3": "base, 3 answers"}
 """How a mark names a base, whose label has blanks."""
-CHOICES = ("tasks", "methods")
+CHOICES = ("tasks", "methods", "without")
 """What a mark may choose of a table."""
 MARK = re.compile(r"(<!-- (table|value): ([^>]*?) -->)(.*?)(<!-- end -->)", re.DOTALL)
 HEAD = """# Tables of all studies
@@ -207,7 +208,7 @@ def table(words: Sequence[str], studies: Studies) -> str:
     scores = studies.scores(name)
     if unknown := sorted(options.keys() - set(CHOICES)):
         raise ValueError(f"{unknown[0]}= is unknown: choose with {' or '.join(f'{choice}=' for choice in CHOICES)}")
-    tasks, methods = (options[choice].split(",") if choice in options else [] for choice in CHOICES)
+    tasks, methods, without = (options[choice].split(",") if choice in options else [] for choice in CHOICES)
     methods = [BASES.get(method, method) for method in methods]
     if not rest:
         raise ValueError("what of it: a measure such as utility@3, or a task and a measure?")
@@ -218,7 +219,7 @@ def table(words: Sequence[str], studies: Studies) -> str:
     if rest[0] in scores.tasks and rest[1] == "answers":
         return markdown_table(*kinds_table(scores, rest[0], methods))
     if rest[0] in scores.tasks:
-        return markdown_table(*means_table(scores, rest[0], measure_in(rest[1]), methods))
+        return markdown_table(*without_columns(means_table(scores, rest[0], measure_in(rest[1]), methods), without))
     measure, k = measure_at(rest[0])
     if len(rest) == 1:
         found = levels_table(scores, measure, k, tasks, methods)
@@ -230,6 +231,16 @@ def table(words: Sequence[str], studies: Studies) -> str:
     if not of_methods:
         raise ValueError("there are no data files of it")
     return markdown_table(*found)
+
+
+def without_columns(table: Table, names: Collection[str]) -> Table:
+    """Return a table without the columns of these names; ValueError if it has no such column."""
+    head, rows, alignment = table
+    if unknown := [name for name in names if name not in head]:
+        raise ValueError(f"without={unknown[0]}: the table has no such column, but {', '.join(head)}")
+    kept = [place for place, name in enumerate(head) if name not in names]
+    shown = [[row[place] for place in kept] for row in rows]
+    return [head[place] for place in kept], shown, "".join(alignment[place] for place in kept)
 
 
 def data_file(path: Path) -> Path:
