@@ -35,8 +35,8 @@ class Figure(NamedTuple):
 
 FIGURES: Mapping[str, Figure] = {
     "conflict+conflict_again": Figure("utility", CURVE, (1, 3, 30), (BASE, "grpo", "vpo")),
-    "rare_specialists": Figure("utility", CURVE, (1, 3, 30), (BASE, "grpo", "max_at_k", "vpo")),
-    "edge": Figure("pass", KS, KS, (BASE, "grpo", "vpo", "max_at_k")),
+    "rare_specialists+rare_specialists_again": Figure("utility", CURVE, (1, 3, 30), (BASE, "grpo", "max_at_k", "vpo")),
+    "edge+edge_again": Figure("pass", KS, KS, (BASE, "grpo", "vpo", "max_at_k")),
 }
 """Each figure, by its study and the repetitions with other seeds, as in a mark. The first name is that of its file."""
 LINES = {

@@ -26,8 +26,8 @@ HOW_TO_READ = (
 FIGURES = {
     "curves": (
         "Search curves",
-        "utility@k: expected best w·r of k answers drawn from all, for an unknown weighting w. best@k: expected best "
-        "scalar reward. pass@k: share of tasks that one of k answers solves. Answers are drawn singly; against "
+        "utility@k: expected best w·r of k answers drawn from all, averaged over random weightings w. best@k: expected "
+        "best scalar reward. pass@k: share of tasks that one of k answers solves. Answers are drawn singly; against "
         "tokens, in whole responses. Bands are 95 % intervals; thin lines are single training seeds.",
     ),
     "learning": (

@@ -26,10 +26,10 @@ from vpo_envs.pareto import non_dominated
 Pair = tuple[int, int]
 """Two objectives by their places."""
 PANELS = {
-    name_at("utility", "k"): "utility@k ↑ (weighting unknown, 0 to 1)",
+    name_at("utility", "k"): "utility@k ↑ (over random weightings, 0 to 1)",
     name_at("best", "k"): "best@k ↑ (scalar reward, 0 to 1)",
     "pass@k": "pass@k ↑ (share of prompts)",
-    BY_TOKENS: "utility ↑ (weighting unknown, 0 to 1)",
+    BY_TOKENS: "utility ↑ (over random weightings, 0 to 1)",
 }
 """Labels of the search curves by name, in order."""
 BUBBLE = 900.0
