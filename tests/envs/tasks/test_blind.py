@@ -172,7 +172,7 @@ def with_table(text: str, head: str, rows: list[str]) -> str:
     assert found, f"{PAGE.name} has no table with the head {head!r}"
     rule, _, rest = after.partition("\n")
     following = rest.splitlines(keepends=True)
-    end = next(number for number, line in enumerate(following) if not line.startswith("|"))
+    end = next((number for number, line in enumerate(following) if not line.startswith("|")), len(following))
     return "".join([before, found, f"{rule}\n", *(f"{row}\n" for row in rows), *following[end:]])
 
 
@@ -184,6 +184,7 @@ def test_a_table_of_the_page_is_replaced_and_nothing_else() -> None:
     count = len([*ROWS, *COSTLY])
     assert with_table(page, head, lines[start : start + count]) == page
     assert with_table(page, head, ["| new |"]).splitlines() == [*lines[:start], "| new |", *lines[start + count :]]
+    assert with_table("| last |\n|---|\n| old |\n", "| last |", ["| new |"]) == "| last |\n|---|\n| new |\n"
 
 
 if __name__ == "__main__":
