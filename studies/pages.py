@@ -204,12 +204,16 @@ def table(words: Sequence[str], studies: Studies) -> str:
     options = dict(word.split("=", 1) for word in words if "=" in word)
     name, *rest = [word for word in words if "=" not in word]
     if name == "refine":
+        if options:
+            raise ValueError(f"refine has one table, without {next(iter(options))}=")
         return markdown_table(*refine.search_table(data_file(studies.results / refine.DATA)))
     scores = studies.scores(name)
     if unknown := sorted(options.keys() - set(CHOICES)):
         raise ValueError(f"{unknown[0]}= is unknown: choose with {' or '.join(f'{choice}=' for choice in CHOICES)}")
     tasks, methods, without = (options[choice].split(",") if choice in options else [] for choice in CHOICES)
     methods = [BASES.get(method, method) for method in methods]
+    if without and (len(rest) < 2 or rest[0] not in scores.tasks or rest[1] not in MEASURES):
+        raise ValueError("without= is for the table of one task and a measure")
     if not rest:
         raise ValueError("what of it: a measure such as utility@3, or a task and a measure?")
     if rest[1:] == ["search"]:

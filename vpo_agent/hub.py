@@ -40,8 +40,8 @@ NOT_PUBLISHED = ("README.md", "training_args.bin")
 WHEN_IT_HELPS = {
     "vpo": "Where objectives conflict and the base writes some good answers, the best of three answers of `vpo` "
     "scores higher than that of its base and of `grpo`. With 30 answers, `vpo` exceeds its base only where the base "
-    "seldom writes some kinds of good answers. With one answer, `grpo` scores higher. Where one right answer is hard "
-    "to find, `max_at_k` finds it more often.",
+    "seldom writes some good answers. With one answer, `grpo` scores higher. Where one right answer is hard to find, "
+    "`max_at_k` finds it more often than `vpo`.",
     "vpo_pool": "Where one right answer is hard to find, `vpo_pool` finds it among 30 answers more often than its "
     "base. Where objectives conflict and the base writes every kind of answer, it does not exceed `vpo`, nor its "
     "base with 30 answers.",

@@ -443,6 +443,8 @@ def test_a_number_that_disagrees_with_the_data_is_found_and_mended(
         ("table: toys utility@3", "the study 'toys' has no data files"),
         ("table: toy utility@3 minus grpo tasks=maze", "there are no data files of 'maze', but of easy, hard"),
         ("table: toy utility@3 arms=grpo", "arms= is unknown: choose with tasks= or methods= or without="),
+        ("table: toy hard utility without=speed", "without=speed: the table has no such column, but method, seeds"),
+        ("table: toy utility@3 without=diversity", "without= is for the table of one task and a measure"),
         ("table: toy speed@3", "'speed' is no measure: utility, first, best, pass"),
         ("table: toy utility@3 besides grpo", "'besides grpo' is neither minus nor over"),
         ("value: toy hard ppo utility@3", "there are no data files of it"),

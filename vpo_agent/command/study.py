@@ -158,7 +158,7 @@ def run_and_report(arguments: argparse.Namespace) -> None:
 
 
 def _explore(runs: Sequence[StudyRun], out: Path) -> None:
-    """Write the page on which one run of each policy, if it ran here, stands beside the others and the better base."""
+    """Write the page with one run of each of the last policies that ran here, and with the better base."""
     first_run: dict[str, Path] = {}
     for run in runs:
         if run.part is None and run.finished_here:
@@ -167,8 +167,7 @@ def _explore(runs: Sequence[StudyRun], out: Path) -> None:
         return
     from vpo_agent.explore.page import better_base, explore_runs
 
-    bases = [folder / "pool_before.npz" for folder in first_run.values()]
-    if bases := [base for base in bases if base.is_file()]:
+    if bases := [base for folder in first_run.values() for base in sorted(folder.glob("pool_before*.npz"))]:
         base, label = better_base(bases)
         first_run[label] = base
     shown = list(first_run)[-EXPLORED:]

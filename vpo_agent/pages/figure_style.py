@@ -33,7 +33,7 @@ MARKERS = ("o", "s", "^", "D", "v", "<", ">")
 LINES = ("-", "--", "-.", ":")
 KNOWN = ("vpo", "grpo", "set_rl", "max_at_k", "vpo_pool", "multi_rlvr")
 """The registered methods, whose look is fixed; each takes the next colour of the palette."""
-_BASE_LABEL = re.compile(r"(base|before)\b")
+_BASE_LABEL = re.compile(r"(base|before)(?=$|[ ,(-])")
 
 
 class Look(NamedTuple):

@@ -179,7 +179,7 @@ def _against_base(comparisons: Sequence[Comparison]) -> str:
         phrases.append(f"{one.method.label} {relation} by {_with_interval(one.size)} ({one.said_in_full})")
     listed = ", and ".join(phrases) if len(phrases) < 3 else "; ".join([*phrases[:-1], f"and {phrases[-1]}"])
     which = "The better base" if bases > 1 else "The base"
-    named = "" if base.label in ("base", "before") else f" ({base.label})"
+    named = "" if bases == 1 and base.label in ("base", "before") else f" ({base.label})"
     return f"{which}{named} has {_short(float(base.values(comparisons[0].name).mean()))}: {listed}."
 
 

@@ -41,8 +41,8 @@ def check_gap(gap: float, dtype: torch.dtype, when: str) -> None:
     if gap > MOST_GAP[dtype]:
         raise BackendFailed(
             f"{when} the sampler's log-probabilities differ from the trainer's by {gap:.2g} on average, more than "
-            f"{MOST_GAP[dtype]:g}: it does not sample from the policy in training; use --backend native or, if that "
-            "fails too, --dtype float32"
+            f"{MOST_GAP[dtype]:g}: it does not sample from the policy in training; use --backend native; if that "
+            "fails too, use it with --dtype float32"
         )
 
 

@@ -135,8 +135,8 @@ def read_study(path: Path) -> Study:
         for number in range(1, len(method.parts) + 1)
     }
     for label in labels:
-        if label.startswith("base-"):
-            raise ValueError(f"the study {str(path)!r}: a method cannot be called {label!r}, as files of the base are")
+        if label in ("base", "before") or label.startswith(("base-", "before-")):
+            raise ValueError(f"the study {str(path)!r}: a method cannot be called {label!r}, which names the base")
         if label in of_parts:
             raise ValueError(
                 f"the study {str(path)!r}: a part of {of_parts[label]!r} is called {label!r}: rename the method"

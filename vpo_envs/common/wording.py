@@ -65,7 +65,10 @@ def visible(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, with the next line if the first ends in a colon; else its type."""
+    """Return the first line of an error's message, with the next line if the first ends in a colon.
+
+    An error without a message gives its type.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
 

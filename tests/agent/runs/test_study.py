@@ -300,7 +300,8 @@ def test_a_run_may_have_chosen_what_its_study_leaves_open(tmp_path: Path) -> Non
         ("[[methods]]", "[[arms]]", r"study\.toml': arms: its name is methods now$"),
         ('baseline = "vpo"', 'baseline = "ppo"', "the baseline 'ppo' is none of the study's methods: vpo, grpo"),
         ('label = "grpo"', 'label = "vpo"', "two methods called 'vpo'"),
-        ('label = "grpo"', 'label = "base-3"', "a method cannot be called 'base-3', as files of the base are"),
+        ('label = "grpo"', 'label = "base-3"', "a method cannot be called 'base-3', which names the base"),
+        ('label = "grpo"', 'label = "before"', "a method cannot be called 'before', which names the base"),
         ('name = "tiny"', f'name = "{"t" * 300}"', "is invalid: use only letters, digits, _, .* at most 100 of them"),
         (
             'label = "grpo"',

@@ -160,7 +160,7 @@ class ArchivePaperEnv(TaskEnv[MuSiQueTask, tuple[str, ...], OpenedOutcome]):
         return [FactGrid(OpenedOutcome, (shares, shares, shares))]
 
     def demonstrations(self, task: MuSiQueTask, rng: np.random.Generator, num_answers: int) -> list[str]:
-        """Return answers that open different paragraphs, fewest first; if many are asked for, some are wrong."""
+        """Return answers that open different numbers of paragraphs, fewest first; of many answers, some are wrong."""
         support = dict.fromkeys(map(str, task.support))
         others = (str(paragraph.number) for paragraph in task.paragraphs)
         calls = [Call(OPEN, number) for number in dict.fromkeys([*support, *others])][: self.max_calls]

@@ -222,7 +222,7 @@ class GSM8KOutcome(NamedTuple):
 
 
 def judge(task: GSM8KTask, answer: GSM8KAnswer) -> GSM8KOutcome:
-    """Find the values of the solution that are reached by an equation that holds and is used later or is final.
+    """Find the values of the solution that a true equation reaches and that a later equation uses, or that are final.
 
     The equation that uses a value need not hold itself, so that a slip at the end does not undo what is before it.
     Values count only if at least half of the equations reach a value of the solution, so that guessing earns little.
