@@ -43,11 +43,12 @@ WHEN_IT_HELPS = {
     "seldom writes some good answers. With one answer, `grpo` scores higher. Where one right answer is hard to find, "
     "`max_at_k` finds it more often than `vpo`.",
     "vpo_pool": "Where one right answer is hard to find, `vpo_pool` finds it among 30 answers more often than its "
-    "base. Where objectives conflict and the base writes every kind of answer, it does not exceed `vpo`, nor its "
-    "base with 30 answers.",
+    "base. Where objectives conflict and the base writes every kind of answer, it exceeds `vpo` by at most .001, "
+    "and its base with 30 answers not at all.",
     "set_rl": "Where one right answer is hard to find, `set_rl` finds it among 30 answers more often than its base.",
     "max_at_k": "Where one right answer is hard to find, `max_at_k` finds it among 30 answers more often than its "
-    "base. Where objectives conflict, the best of three answers of `vpo` scores higher.",
+    "base. Where objectives conflict and the base writes some good answers, the best of three answers of `vpo` scores "
+    "higher.",
     "multi_rlvr": "Where objectives conflict, the best of three answers of `multi_rlvr` scores as high as that of "
     "`vpo` in some environments, and lower in others. Where the base writes every kind of answer, it does not exceed "
     "its base with 30 answers.",
