@@ -153,8 +153,8 @@ def test_a_run_ends_where_the_sampler_does_not_follow_the_trainer(
     with pytest.raises(
         BackendFailed,
         match=rf"^at step 2 the sampler's log-probabilities differ from the trainer's by [\d.]+ on average, more than "
-        rf"{most}: it does not sample from the policy in training; use --backend native or, if that fails too, "
-        r"--dtype float32$",
+        rf"{most}: it does not sample from the policy in training; use --backend native; if that fails too, "
+        r"use it with --dtype float32$",
     ):
         trainer.train()
     gaps = [row["log_prob_gap"] for row in read_rows(trainer.folder.metrics)]

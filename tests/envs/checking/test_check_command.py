@@ -124,7 +124,7 @@ def test_the_command_checks_an_environment_of_a_file(tmp_path: Path, capsys: pyt
         (["nowhere.py:own/Env-v0"], "cannot import 'nowhere.py': there is no such file"),
         (["vpo/MazeSteps-v0"], "not a text environment"),
         (["vpo/RewardModels-v0"], "has nothing to score with: name reward models with"),
-        (["vpo/Maze-v0", "--range", "0,1"], "--range needs --prompts"),
+        (["vpo/Maze-v0", "--range", "0,1"], "--range is for the reward functions of --prompts"),
         (["vpo/Maze-v0", "--num-tasks", "0"], "--num-tasks must be at least 1"),
         (["vpo/Maze-v0", "--env-kwargs", '{"colour": 1}'], "takes no argument 'colour'"),
     ],
