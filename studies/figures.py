@@ -37,6 +37,7 @@ FIGURES: Mapping[str, Figure] = {
     "conflict+conflict_again": Figure("utility", CURVE, (1, 3, 30), (BASE, "grpo", "vpo")),
     "rare_specialists+rare_specialists_again": Figure("utility", CURVE, (1, 3, 30), (BASE, "grpo", "max_at_k", "vpo")),
     "edge+edge_again": Figure("pass", KS, KS, (BASE, "grpo", "vpo", "max_at_k")),
+    "edge_long": Figure("pass", KS, KS, (BASE, "grpo", "vpo", "max_at_k", "vpo_pool")),
 }
 """Each figure, by its study and the repetitions with other seeds, as in a mark. The first name is that of its file."""
 LINES = {
@@ -44,6 +45,7 @@ LINES = {
     "grpo": ("GRPO", "#b34700"),
     "max_at_k": ("max_at_k", "#1a7f37"),
     "vpo": ("VPO", "#0067a3"),
+    "vpo_pool": ("vpo_pool", "#8250df"),
 }
 """By method, its name in the legend and its colour, which has a contrast of 4.5 with white."""
 INK, FAINT_INK, RULE, PAPER = "#1f2328", "#57606a", "#d0d7de", "#ffffff"
@@ -72,7 +74,8 @@ def curves(task: TaskScores, figure: Figure) -> list[Curve]:
             name = task.better_base(figure.measure, k) if method == BASE else method
             values = task.values(name or "", figure.measure, k)
             if values:
-                bands.append(interval(np.stack([*values.values()]), task.tasks))
+                # Measures lie from 0 to 1, and an interval over few seeds may not.
+                bands.append(Band(*np.clip(interval(np.stack([*values.values()]), task.tasks), 0, 1)))
         if len(bands) == len(figure.ks):
             drawn.append(Curve(method, Band(*(np.array(values) for values in zip(*bands, strict=True)))))
     return drawn
