@@ -44,8 +44,7 @@ def random_returns(env: FlattenObservation, episodes: int) -> np.ndarray:
 
 
 def main(steps: int = 20000, seed: int = 0) -> tuple[float, float, float]:
-    """Train; return the expected utility of random walks, of equally many walks of the policy, and of the exact
-    front."""
+    """Train; return the expected utility of random walks, of equally many of the policy, and of the exact front."""
     check_package("morl_baselines", "rl", "this example")
     from morl_baselines.multi_policy.pcn.pcn import PCN
 

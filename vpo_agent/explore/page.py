@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from envs_data.parsing import parse_json
 from vpo_agent.explore.template import MAX_BYTES, check_out, fill, transcripts_of, write_page
+from vpo_agent.measure.measures import rank
+from vpo_agent.measure.metrics import best_at_k_whole
 from vpo_agent.measure.pool import Floats, Pool
 from vpo_agent.measure.sampling import environment_of
-from vpo_agent.measure.summary import summarise
 from vpo_agent.progress import progress
 from vpo_agent.report.runs import Run, check_comparable, first_answers, make_labels, read_run
 from vpo_agent.report.verdict import FEW
@@ -56,7 +57,12 @@ def better_base(files: Sequence[Path]) -> tuple[Path, str]:
     """
     pools = {file: Pool.load(file) for file in files}
     k = min(FEW, *(pool.answers().shape[1] for pool in pools.values()))
-    best = max(files, key=lambda file: float(summarise(pools[file]).at_k("utility", k).mean()))
+
+    def utility(file: Path) -> float:
+        ranked = rank(pools[file])
+        return float(best_at_k_whole(ranked.answers, ranked.rollouts, k).mean())
+
+    best = max(files, key=utility)
     return best, f"base ({counted(pools[best].rewards.shape[2], 'answer')})"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from vpo_envs.common.wording import visible
 
 WholeNumber = Field(None, ge=0, lt=2**63)
+_BASE_LABEL = re.compile(r"(base|before)(?=$|[ ,(-])")
 
 
 class _Usage(BaseModel):
@@ -78,3 +80,8 @@ def check_origin(entries: Mapping[str, Any], owner: str) -> None:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
         raise ValueError(f"{owner} has {name}={entries[name]!r:.100}: {first['msg'].lower()}") from None
+
+
+def names_base(label: str) -> bool:
+    """Return whether a label is that of a base, the model before training: ``base`` or ``before``, and what follows."""
+    return _BASE_LABEL.match(label) is not None

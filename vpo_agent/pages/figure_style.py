@@ -23,6 +23,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from vpo_agent.measure.intervals import Band
+from vpo_agent.measure.origin import names_base
 
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Okabe and Ito's colours, which colour-blind readers can tell apart."""
@@ -33,7 +34,6 @@ MARKERS = ("o", "s", "^", "D", "v", "<", ">")
 LINES = ("-", "--", "-.", ":")
 KNOWN = ("vpo", "grpo", "set_rl", "max_at_k", "vpo_pool", "multi_rlvr")
 """The registered methods, whose look is fixed; each takes the next colour of the palette."""
-_BASE_LABEL = re.compile(r"(base|before)(?=$|[ ,(-])")
 
 
 class Look(NamedTuple):
@@ -42,11 +42,6 @@ class Look(NamedTuple):
     colour: str
     marker: str
     line: str = "-"
-
-
-def names_base(label: str) -> bool:
-    """Return whether a label is that of a base, the model before training: ``base`` or ``before``, and what follows."""
-    return _BASE_LABEL.match(label) is not None
 
 
 def looks(labels: Sequence[str], sources: Sequence[str | None] = ()) -> list[Look]:

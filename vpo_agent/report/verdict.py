@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from vpo_agent.measure.intervals import LEVEL, Band, adjusted
 from vpo_agent.measure.measures import WHOLE, name_at
-from vpo_agent.pages.figure_style import names_base
+from vpo_agent.measure.origin import names_base
 from vpo_agent.report.methods import Method, common_names
 from vpo_agent.report.tables import number
 from vpo_envs.common.wording import counted

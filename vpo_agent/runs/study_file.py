@@ -18,6 +18,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, Field, ValidationError
 
 from vpo_agent.config import read_values
+from vpo_agent.measure.origin import names_base
 from vpo_envs.common.wording import counted
 
 RESULTS = "results"
@@ -30,7 +31,7 @@ MISPLACED = {
     "extra_forbidden": "it is unknown: settings of runs stand under settings; vpo study --example shows a file",
 }
 RENAMED = {"arms": "methods"}
-"""Keys of earlier versions by their names there, with the names that they have now."""
+"""Keys that were renamed: the new name by the old one."""
 Seed = Annotated[int, Field(ge=0)]
 """The seed of a run."""
 
@@ -135,7 +136,7 @@ def read_study(path: Path) -> Study:
         for number in range(1, len(method.parts) + 1)
     }
     for label in labels:
-        if label in ("base", "before") or label.startswith(("base-", "before-")):
+        if names_base(label):
             raise ValueError(f"the study {str(path)!r}: a method cannot be called {label!r}, which names the base")
         if label in of_parts:
             raise ValueError(
